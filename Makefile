@@ -1,0 +1,91 @@
+# rxsteer. `make` alone prints the targets.
+SHELL := /bin/bash
+GO ?= go
+BIN := bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+# What a run needs (demo), and what the checks need on top of it.
+RUN_PACKAGES := ethtool iproute2
+CHECK_PACKAGES := clang llvm libbpf-dev clang-format
+FUZZTIME ?= 5s
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## print the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-zA-Z%_-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: need-go ## bin/rxsteer (static; needs only Go)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/rxsteer ./cmd/rxsteer
+
+.PHONY: demo
+demo: need-go deps-run build ## the main job on real traffic in namespaces, before and after (root, 90 s)
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/demo ./lab/demo
+	$(SUDO) $(BIN)/demo --rxsteer $(BIN)/rxsteer
+
+.PHONY: check
+check: need-go deps lint generate-check test-user test fuzz-short lab-ci ## everything CI runs (root; real BPF, real kernels in VMs)
+	@echo "make check: all passed"
+
+.PHONY: test
+test: need-go deps-run ## all tests; as root the real kernel takes part, and an unexplained skip fails
+	set -o pipefail; $(GO) test -json ./... | $(GO) run ./lab/testreport -skips .ci/skips
+
+.PHONY: test-user
+test-user: need-go ## the same tests as an ordinary user: what needs no privilege passes, the rest names what it needs
+	set -o pipefail; $(GO) test -json -exec '$(CURDIR)/.ci/as-user' ./... | $(GO) run ./lab/testreport -skips .ci/skips-user
+
+.PHONY: lint
+lint: need-go deps ## gofmt, go vet, staticcheck, clang-format
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not gofmt'ed: $$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h')
+	$(GO) mod verify
+
+.PHONY: generate
+generate: need-go deps ## compile the BPF programs again (clang, libbpf headers)
+	$(GO) generate ./...
+
+.PHONY: generate-check
+generate-check: need-go deps ## generated files in git are what `make generate` makes, byte for byte
+	@d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && git ls-files -z | xargs -0 cp --parents -t "$$d" && \
+	(cd "$$d" && $(GO) generate ./... ) && \
+	git ls-files '*_bpfel.*' '*_bpfeb.*' | while read -r f; do cmp "$$f" "$$d/$$f" || exit 1; done && echo "generated files: identical"
+
+.PHONY: fuzz-short fuzz
+fuzz-short: FUZZTIME := 3s
+fuzz-short: fuzz
+fuzz: need-go ## every fuzzer for FUZZTIME (5s)
+	@$(GO) list -f '{{.Dir}} {{.ImportPath}}' ./... | while read -r dir pkg; do \
+	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$dir/*_test.go 2>/dev/null | awk '{print $$2}'); do \
+	    echo "fuzz $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg >/tmp/fuzz.$$$$ 2>&1 || { cat /tmp/fuzz.$$$$; exit 1; }; rm -f /tmp/fuzz.$$$$; \
+	  done; done
+
+.PHONY: lab lab-ci lab-matrix
+lab: need-go deps ## every VM scenario and the kernel matrix, one table (long)
+	$(SUDO) $(GO) run ./lab/vm all
+lab-ci: need-go deps ## the part of the lab that CI runs
+	$(SUDO) $(GO) run ./lab/vm ci
+lab-matrix: need-go deps ## BPF and attribution on four kernels
+	$(SUDO) $(GO) run ./lab/vm matrix
+lab-%: need-go deps ## one VM scenario, e.g. make lab-igb-udp-hash
+	$(SUDO) $(GO) run ./lab/vm run $*
+
+.PHONY: bench
+bench: need-go deps build ## cost per packet, attach, read, status: ratios beside an A/A control
+	$(SUDO) $(GO) run ./lab/bench -rxsteer $(BIN)/rxsteer
+
+.PHONY: deps deps-run
+deps: ; @$(SUDO) .ci/deps $(RUN_PACKAGES) $(CHECK_PACKAGES)
+deps-run: ; @$(SUDO) .ci/deps $(RUN_PACKAGES)
+
+.PHONY: need-go
+need-go:
+	@command -v $(GO) >/dev/null || { echo "make: go not found: install Go 1.26 or newer from your distribution or go.dev, then run make again" >&2; exit 1; }
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf $(BIN) dist

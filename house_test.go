@@ -1,0 +1,131 @@
+// Package house_test holds the rules of the house: which room may import which,
+// and what only tests and the lab may do. See ARCHITECTURE.md.
+package house_test
+
+import (
+	"errors"
+	"go/build"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rxsteer/rxsteer"
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+// packages reads the module's packages with their direct imports, without those of tests.
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	var all []pkg
+	err := filepath.WalkDir(".", func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); name != "." && (name[0] == '.' || name[0] == '_' || name == "testdata") {
+			return filepath.SkipDir
+		}
+		p, err := build.ImportDir(dir, 0)
+		var none *build.NoGoError
+		if errors.As(err, &none) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		all = append(all, pkg{path.Join(module, filepath.ToSlash(dir)), p.Imports})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 10 {
+		t.Fatalf("found %d packages, the walk is broken", len(all))
+	}
+	return all
+}
+
+// below reports whether a package lies in a room ("steer" holds "steer/plan").
+func below(importPath, room string) bool {
+	p := strings.TrimPrefix(importPath, module+"/")
+	return p != importPath && (p == room || strings.HasPrefix(p, room+"/"))
+}
+
+// mayImport is the one-way rule: a room may import only the rooms listed and
+// itself. cmd and lab wire things together and may import all.
+var mayImport = map[string][]string{
+	"bpf":       {},
+	"collector": {"bpf", "internal"},
+	"steer":     {"collector", "internal"},
+	"exporter":  {"steer", "collector", "internal"},
+	"internal":  {"internal"},
+}
+
+// Bundles become samples, so the reader of pasted texts knows the measured type.
+var exceptions = map[string][]string{
+	module + "/internal/host/paste": {module + "/collector"},
+}
+
+func TestRoomsDependOneWay(t *testing.T) {
+	for _, p := range packages(t) {
+		for room, allowed := range mayImport {
+			if !below(p.ImportPath, room) {
+				continue
+			}
+			for _, imp := range p.Imports {
+				if !strings.HasPrefix(imp, module) || slices.Contains(exceptions[p.ImportPath], imp) {
+					continue
+				}
+				if !slices.ContainsFunc(append(allowed, room), func(r string) bool { return below(imp, r) }) {
+					t.Errorf("%s imports %s: %s may import only %v", p.ImportPath, imp, room, allowed)
+				}
+			}
+		}
+	}
+}
+
+// TestOnlyTheBoundaryTouchesTheKernel: netlink, BPF and raw system calls stay in
+// bpf, internal/{ethtool,netdev} and internal/host.
+func TestOnlyTheBoundaryTouchesTheKernel(t *testing.T) {
+	guarded := []string{"github.com/cilium/ebpf", "github.com/mdlayher/netlink", "github.com/mdlayher/genetlink", "github.com/mdlayher/ethtool"}
+	boundary := []string{"bpf", "internal/ethtool", "internal/netdev", "internal/host", "internal/testnet", "lab"}
+	for _, p := range packages(t) {
+		if slices.ContainsFunc(boundary, func(r string) bool { return below(p.ImportPath, r) }) {
+			continue
+		}
+		for _, imp := range p.Imports {
+			for _, g := range guarded {
+				if imp == g || strings.HasPrefix(imp, g+"/") {
+					t.Errorf("%s imports %s: only %v may", p.ImportPath, imp, boundary)
+				}
+			}
+		}
+	}
+}
+
+// TestNoShellingOut: other programs give no error codes and their formats drift.
+func TestNoShellingOut(t *testing.T) {
+	for _, p := range packages(t) {
+		if below(p.ImportPath, "lab") || below(p.ImportPath, "internal/testnet") {
+			continue
+		}
+		if slices.Contains(p.Imports, "os/exec") {
+			t.Errorf("%s imports os/exec: only tests and the lab may", p.ImportPath)
+		}
+	}
+}
+
+func TestPackageNamesAreNouns(t *testing.T) {
+	banned := []string{"util", "utils", "common", "helper", "helpers", "manager", "misc", "shared"}
+	for _, p := range packages(t) {
+		if slices.Contains(banned, path.Base(p.ImportPath)) {
+			t.Errorf("%s: say what it holds", p.ImportPath)
+		}
+	}
+}
