@@ -1,0 +1,86 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// What callers can act on; each is wrapped in a message that says what to do.
+var (
+	// ErrNoPrivilege: the process may not load tracing programs. The message
+	// names the missing capability, or what else refused.
+	ErrNoPrivilege = errors.New("not enough privilege for BPF")
+	// ErrNoBTF: the kernel does not describe its types; no program of ours can load.
+	ErrNoBTF = errors.New("kernel has no BTF")
+	// ErrNoTracepoint: the kernel lacks a tracepoint; the message names it.
+	ErrNoTracepoint = errors.New("kernel has no tracepoint")
+)
+
+// The capabilities that tracing programs need since Linux 5.8
+// (include/uapi/linux/capability.h); before, and as their superset, CAP_SYS_ADMIN.
+var needCaps = []struct {
+	name string
+	bit  uint
+}{
+	{"CAP_BPF", unix.CAP_BPF},
+	{"CAP_PERFMON", unix.CAP_PERFMON},
+}
+
+// missingCaps lists the capabilities this thread lacks for tracing programs.
+func missingCaps() ([]string, error) {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return nil, fmt.Errorf("read capabilities: %w", err)
+	}
+	has := func(bit uint) bool { return data[bit/32].Effective&(1<<(bit%32)) != 0 }
+	if has(unix.CAP_SYS_ADMIN) {
+		return nil, nil
+	}
+	var missing []string
+	for _, c := range needCaps {
+		if !has(c.bit) {
+			missing = append(missing, c.name)
+		}
+	}
+	return missing, nil
+}
+
+// explain turns the error of a bpf(2) call into one of the sentinels where it
+// is one. EPERM has many fathers; a low RLIMIT_MEMLOCK, which cilium/ebpf
+// suggests, is not among them here, because Load lifts it first.
+func explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, ebpf.ErrNotSupported) && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%s: this kernel does not support it: %w", what, err)
+	}
+	if !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	missing, capErr := missingCaps()
+	switch {
+	case capErr != nil:
+		return fmt.Errorf("%s: %w: %w", what, ErrNoPrivilege, capErr)
+	case len(missing) > 0:
+		return noCaps(what, missing)
+	}
+	return fmt.Errorf("%s: %w: the kernel refuses although the capabilities are held: "+
+		"lockdown, a security module, seccomp or a user namespace stands in the way: run on the host, outside a container", what, ErrNoPrivilege)
+}
+
+func noCaps(what string, missing []string) error {
+	exe, err := os.Executable()
+	if err != nil {
+		exe = "rxsteer"
+	}
+	all := strings.Join(missing, " and ")
+	return fmt.Errorf("%s: %w: needs %s: run as root, or grant it with: setcap %s=ep %s",
+		what, ErrNoPrivilege, all, strings.ToLower(strings.Join(missing, ",")), exe)
+}

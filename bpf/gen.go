@@ -1,0 +1,7 @@
+package bpf
+
+// The objects and their Go types, rebuilt byte for byte by clang 14 from any
+// folder: bpf2go maps the folder out of the debug information. Both byte orders,
+// one object each: the programs use no CPU registers, only BTF.
+//
+//go:generate go tool bpf2go -go-package bpf -target bpfel,bpfeb -type context -type napi_key -type napi_stat -type irq_key -type irq_stat -type cpu_stat rx rx.bpf.c -- -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror

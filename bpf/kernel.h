@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The kernel as the programs here see it: CO-RE stubs of only the fields they
+ * read. Offsets come from the running kernel's BTF when the programs load.
+ */
+#ifndef RXSTEER_KERNEL_H
+#define RXSTEER_KERNEL_H
+
+/* <linux/types.h> does not build for target bpf everywhere; libbpf needs these. */
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+
+/* include/uapi/linux/bpf.h: what libbpf's headers and the maps here need of it. */
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+};
+enum {
+	BPF_NOEXIST = 1,
+	BPF_F_MMAPABLE = 1U << 10,
+};
+
+#define __core __attribute__((preserve_access_index))
+
+struct ns_common {
+	unsigned int inum; /* inode of the namespace, as in /proc/self/ns/net */
+} __core;
+
+struct net {
+	struct ns_common ns;
+} __core;
+
+typedef struct {
+	struct net *net;
+} __core possible_net_t;
+
+struct net_device {
+	char name[16];	       /* IFNAMSIZ; changes when the device is renamed */
+	int ifindex;	       /* unique in its namespace */
+	possible_net_t nd_net; /* changes when the device moves to another namespace */
+} __core;
+
+struct napi_struct {
+	struct net_device
+		*dev; /* NULL for the per-CPU backlog (net/core/dev.c net_dev_init) */
+	unsigned int napi_id; /* 0 for the backlog and NAPI_STATE_NO_BUSY_POLL (tun) */
+} __core;
+
+struct irqaction; /* never looked into */
+
+#endif

@@ -1,0 +1,131 @@
+package bpf
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/rxsteer/rxsteer/internal/host"
+)
+
+// Hook is one thing live measurement asks of the kernel.
+type Hook struct {
+	Name string `json:"name"`
+	Live bool   `json:"live"`
+	Why  string `json:"why,omitempty"`  // it is missing
+	Lost string `json:"lost,omitempty"` // what cannot be measured without it
+}
+
+// Support is what this kernel and this process's privilege allow.
+type Support struct {
+	UID         int      `json:"uid"`
+	MissingCaps []string `json:"missing_capabilities"` // for BPF; empty: all there
+	BTF         Hook     `json:"btf"`
+	// Lockdown is the kernel's lockdown mode: none, integrity, confidentiality, or
+	// "unknown" where securityfs does not tell.
+	Lockdown string `json:"lockdown"`
+	// Kprobes says whether the kernel has kprobes at all. Nothing of rxsteer needs
+	// them; other tools do.
+	Kprobes bool   `json:"kprobes"`
+	Hooks   []Hook `json:"hooks"` // each was loaded and attached to find out
+	// Err is why live measurement is not possible, nil if it is: what Load and
+	// Attach would return.
+	Err error `json:"-"`
+}
+
+// Probe tries each hook by itself: load, attach, detach. It leaves nothing
+// behind and never fails; what it cannot find out it reports as missing.
+// Netlink is not its business: internal/ethtool and internal/netdev know that.
+func Probe(fsys host.FS, opts Options) Support {
+	s := Support{UID: os.Geteuid(), Lockdown: lockdown(fsys), Kprobes: kprobes(fsys)}
+	s.BTF = Hook{Name: "BTF", Lost: "all live measurement"}
+	kernel, btfErr := kernelTypes(opts.BTF)
+	if btfErr != nil {
+		s.BTF.Why = btfErr.Error()
+	} else {
+		s.BTF.Live = true
+	}
+	missing, err := missingCaps()
+	s.MissingCaps = missing
+	switch {
+	case err != nil:
+		s.Err = err
+	case len(missing) > 0:
+		s.Err = noCaps("load BPF programs", missing)
+	default:
+		s.Err = btfErr
+	}
+	for _, h := range hooks {
+		err := s.Err
+		if btfErr == nil {
+			if missing := h.find(kernel); missing != nil {
+				err = missing
+			}
+		}
+		if err == nil {
+			err = h.try(opts, kernel)
+		}
+		r := Hook{Name: h.name, Live: err == nil, Lost: h.lost}
+		if err != nil {
+			r.Why = err.Error()
+			if s.Err == nil && !h.optional {
+				s.Err = err
+			}
+		}
+		s.Hooks = append(s.Hooks, r)
+	}
+	return s
+}
+
+// try loads and attaches the hook's program alone.
+func (h hook) try(opts Options, kernel *btf.Spec) error {
+	spec, err := loadRx()
+	if err != nil {
+		return fmt.Errorf("load BPF programs: %w", err)
+	}
+	for name := range spec.Programs {
+		if name != h.name {
+			delete(spec.Programs, name)
+		}
+	}
+	opts.NAPIs, opts.IRQs = 1, 1
+	var p Programs
+	if err := p.load(spec, opts, kernel); err != nil {
+		return err
+	}
+	defer p.Close()
+	l, err := link.AttachTracing(link.TracingOptions{Program: p.coll.Programs[h.name], AttachType: ebpf.AttachTraceRawTp})
+	if err != nil {
+		return explain("attach to tracepoint "+h.name, err)
+	}
+	if err := l.Close(); err != nil {
+		return fmt.Errorf("detach from tracepoint %s: %w", h.name, err)
+	}
+	return nil
+}
+
+// lockdown reads the chosen one of "none [integrity] confidentiality"
+// (security/lockdown/lockdown.c).
+func lockdown(fsys host.FS) string {
+	text, err := fsys.ReadFile("/sys/kernel/security/lockdown")
+	if err != nil {
+		return "unknown"
+	}
+	_, rest, ok := strings.Cut(string(text), "[")
+	mode, _, closed := strings.Cut(rest, "]")
+	if !ok || !closed {
+		return "unknown"
+	}
+	return mode
+}
+
+// kprobes reports whether the kernel was built with them: the event source is
+// there (kernel/events/core.c perf_kprobe).
+func kprobes(fsys host.FS) bool {
+	_, err := fsys.ReadFile("/sys/bus/event_source/devices/kprobe/type")
+	return err == nil
+}

@@ -1,0 +1,108 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// The types of rx.h, which documents their fields.
+type (
+	NAPIKey  = rxNapiKey
+	NAPIStat = rxNapiStat
+	IRQKey   = rxIrqKey
+	IRQStat  = rxIrqStat
+	CPUStat  = rxCpuStat
+	Context  = rxContext
+)
+
+// Over what a NET_RX run took the CPU: indices into CPUStat.RunsIn and TimeIn.
+const (
+	OverTask    = rxContextOVER_TASK
+	OverIdle    = rxContextOVER_IDLE
+	InKsoftirqd = rxContextIN_KSOFTIRQD
+)
+
+// Counters is everything counted since Attach. NAPIKeys[i] names NAPIs[i] and
+// IRQKeys[i] IRQs[i]; order means nothing. CPUs is indexed by CPU and as long
+// as the host's possible CPUs.
+type Counters struct {
+	NAPIKeys []NAPIKey
+	NAPIs    []NAPIStat
+	IRQKeys  []IRQKey
+	IRQs     []IRQStat
+	CPUs     []CPUStat
+}
+
+// batch is how many hash entries one bpf(2) call asks for at first.
+const batch = 1024
+
+// Read reads all counters into c, reusing its slices. CPUs go on counting
+// meanwhile: each number is right at some moment within the call.
+func (p *Programs) Read(c *Counters) error {
+	c.CPUs = slices.Grow(c.CPUs[:0], len(p.cpuKeys))[:len(p.cpuKeys)]
+	var cursor ebpf.MapBatchCursor
+	n, err := p.cpus.BatchLookup(&cursor, p.cpuKeys, c.CPUs, nil)
+	if n != len(c.CPUs) || err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("read CPU counters: %d of %d: %w", n, len(c.CPUs), err)
+	}
+	if c.NAPIKeys, c.NAPIs, err = readHash(p.napis, c.NAPIKeys[:0], c.NAPIs[:0]); err != nil {
+		return fmt.Errorf("read NAPI counters: %w", err)
+	}
+	if c.IRQKeys, c.IRQs, err = readHash(p.irqs, c.IRQKeys[:0], c.IRQs[:0]); err != nil {
+		return fmt.Errorf("read IRQ counters: %w", err)
+	}
+	return nil
+}
+
+// readHash appends all entries of a hash map to keys and values.
+func readHash[K, V any](m *ebpf.Map, keys []K, values []V) ([]K, []V, error) {
+	var cursor ebpf.MapBatchCursor
+	for want := batch; ; {
+		n := len(keys)
+		keys, values = slices.Grow(keys, want), slices.Grow(values, want)
+		got, err := m.BatchLookup(&cursor, keys[n:n+want], values[n:n+want], nil)
+		keys, values = keys[:n+got], values[:n+got]
+		switch {
+		case err == nil:
+		case errors.Is(err, ebpf.ErrKeyNotExist):
+			return keys, values, nil // the end
+		case errors.Is(err, unix.ENOSPC):
+			// One bucket of the hash holds more than we asked for
+			// (__htab_map_lookup_and_delete_batch, kernel/bpf/hashtab.c).
+			want *= 2
+		default:
+			return keys, values, err
+		}
+	}
+}
+
+// MaxNAPIs is how many {NAPI, CPU} pairs fit.
+func (p *Programs) MaxNAPIs() int { return int(p.napis.MaxEntries()) }
+
+// Forget deletes {NAPI, CPU} pairs, so that the map has room for others. A
+// pair that comes back counts from 0.
+func (p *Programs) Forget(keys []NAPIKey) error {
+	for _, k := range keys {
+		if err := p.napis.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("delete NAPI counters: %w", err)
+		}
+	}
+	return nil
+}
+
+// Device is the name the NAPI's device had when it was first polled on that
+// CPU, "" for the backlog.
+func (s *NAPIStat) Device() string {
+	name := make([]byte, 0, len(s.Name))
+	for _, c := range s.Name {
+		if c == 0 {
+			break
+		}
+		name = append(name, byte(c))
+	}
+	return string(name)
+}
