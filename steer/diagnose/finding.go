@@ -149,10 +149,14 @@ type Site struct {
 	Device string
 	Queues []int // rx queues that carry the load, sorted
 	CPU    int   // the hot CPU, -1 none
-	// Movable is the part of the hot load that RPS could place elsewhere, and
-	// Fixed what stays on the polling CPUs, in CPUs (1 = one CPU's whole time). Demand ≥ 1
-	// scales both up where packets were dropped for want of time.
-	Movable, Fixed, Demand float64
+	// Movable is the receive work of the device that RPS can place, by the CPU
+	// that does it now, in CPUs (1 = one CPU's whole time).
+	Movable map[int]float64
+	// Demand ≥ 1 scales Movable up to what was offered where packets were dropped
+	// for want of time.
+	Demand float64
+	// PollCPUs are the CPUs that poll the device; they keep the driver's part.
+	PollCPUs []int
 }
 
 // Unmeasured is something this report could not look at.
