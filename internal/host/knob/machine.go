@@ -1,0 +1,166 @@
+package knob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rxsteer/rxsteer/internal/host"
+)
+
+// ErrMoved: the setting no longer holds the value the write was planned on;
+// nothing was written.
+var ErrMoved = errors.New("changed by someone else since it was read")
+
+// ErrReadOnly: the setting is a fact, not a knob.
+var ErrReadOnly = errors.New("cannot be written")
+
+// Config is what a Machine stands on.
+type Config struct {
+	FS host.FS
+	// Ethtool and Netdev may be nil: their knobs are then unknown, for the reasons below.
+	Ethtool       Ethtool
+	EthtoolReason string // "" means "no ethtool access"
+	Netdev        Netdev
+	NetdevReason  string
+	Vectors       Vectors          // nil: found in FS
+	Now           func() time.Time // nil: time.Now
+}
+
+// Machine reads and writes the settings of one host in one network namespace.
+// It keeps no values: every read asks the kernel. It is safe for concurrent
+// reads; writes must not overlap.
+type Machine struct {
+	c Config
+}
+
+// Open checks and completes a configuration.
+func Open(c Config) (*Machine, error) {
+	if c.FS == nil {
+		return nil, errors.New("open machine: no file system")
+	}
+	if c.EthtoolReason == "" {
+		c.EthtoolReason = "no ethtool access"
+	}
+	if c.NetdevReason == "" {
+		c.NetdevReason = "no netdev netlink access"
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Vectors == nil {
+		c.Vectors = sysVectors{c.FS}
+	}
+	return &Machine{c: c}, nil
+}
+
+// Read reads one setting.
+func (m *Machine) Read(_ context.Context, r Ref) Value {
+	f, ok := familyOf(r.Knob)
+	if !ok {
+		return Absent("no such setting: " + string(r.Knob))
+	}
+	return f.read(m, r)
+}
+
+// Write is compare-and-set: it re-reads the setting, refuses with ErrMoved
+// unless it still Holds from, and then sends only what differs in to (for
+// a group, to may name just the attributes to change, and from those it relies on).
+// Errors read "write rps-cpus of eth0 rx-3: cause" and wrap the kernel's.
+func (m *Machine) Write(_ context.Context, r Ref, from, to Value) error {
+	if err := m.write(r, from, to); err != nil {
+		return fmt.Errorf("write %s: %w", r, err)
+	}
+	return nil
+}
+
+func (m *Machine) write(r Ref, from, to Value) error {
+	f, ok := familyOf(r.Knob)
+	if !ok {
+		return errors.New("no such setting")
+	}
+	if f.write == nil || !Writable(r.Knob) {
+		return ErrReadOnly
+	}
+	if to.state == unknown {
+		return errors.New("the value to write is unknown")
+	}
+	now := f.read(m, r)
+	if now.state == unknown {
+		return fmt.Errorf("not readable: %s", now.reason)
+	}
+	if !Holds(now, from) {
+		return fmt.Errorf("%w: planned on %s, is %s", ErrMoved, from, now)
+	}
+	if Holds(now, to) {
+		return nil
+	}
+	return f.write(m, r, now, to)
+}
+
+// Holds reports whether a setting that reads now is as want says: equal, or,
+// for a group, equal in every attribute that want names. Two absent values hold
+// each other; unknown never does.
+func Holds(now, want Value) bool {
+	if now.Equal(want) {
+		return true
+	}
+	n, ok1 := now.fields()
+	w, ok2 := want.fields()
+	if !ok1 || !ok2 || len(w) == 0 {
+		return false
+	}
+	for k, v := range w {
+		if n[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Delta is what differs from now in to: for groups only the attributes that
+// change, else to.
+func Delta(now, to Value) Value {
+	n, ok1 := now.fields()
+	w, ok2 := to.fields()
+	if !ok1 || !ok2 {
+		return to
+	}
+	d := map[string]any{}
+	for k, v := range w {
+		if n[k] != v {
+			d[k] = v
+		}
+	}
+	return Fields(d)
+}
+
+// Undo is the value that takes a write of to back to from: for groups only the
+// attributes that to changes.
+func Undo(from, to Value) Value {
+	f, ok1 := from.fields()
+	w, ok2 := to.fields()
+	if !ok1 || !ok2 {
+		return from
+	}
+	d := map[string]any{}
+	for k, v := range w {
+		if old, ok := f[k]; ok && old != v {
+			d[k] = old
+		}
+	}
+	return Fields(d)
+}
+
+// fields decodes a group; numbers are json.Number, so that values compare with ==.
+func (v Value) fields() (map[string]any, bool) {
+	if v.state != known || len(v.json) == 0 || v.json[0] != '{' {
+		return nil, false
+	}
+	var m map[string]any
+	if err := v.Decode(&m); err != nil {
+		return nil, false
+	}
+	return m, true
+}
