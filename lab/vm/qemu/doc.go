@@ -1,4 +1,4 @@
-// Package vm boots throw-away QEMU guests with Debian kernels and real
+// Package qemu boots throw-away QEMU guests with Debian kernels and real
 // multi-queue NIC drivers, runs a shell script in them and hands back its exit
 // status, its output and the files it left.
 //
@@ -12,4 +12,4 @@
 // owner is gone and removes it.
 //
 // It refuses to measure or judge anything: lab/scenarios does.
-package vm
+package qemu

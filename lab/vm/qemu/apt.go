@@ -1,4 +1,4 @@
-package vm
+package qemu
 
 import (
 	"bufio"
@@ -267,7 +267,13 @@ func (a *apt) fetchKernel(ctx context.Context, version, dir string) (string, err
 			return debs[0], nil
 		}
 	}
-	return "", &Failure{Code: ExitUnavailable, Line: fmt.Sprintf("kernel %s unavailable: no linux-image package of it in %s", version, strings.Join(sets, ", "))}
+	var asked []string
+	for _, set := range sets {
+		for _, s := range a.suites(set) {
+			asked = append(asked, s.suite)
+		}
+	}
+	return "", &Failure{Code: ExitUnavailable, Line: fmt.Sprintf("kernel %s unavailable: no linux-image package of it in %s", version, strings.Join(asked, ", "))}
 }
 
 // newestPackage is the highest of the matching names, numbers compared as numbers.

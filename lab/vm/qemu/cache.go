@@ -1,4 +1,4 @@
-package vm
+package qemu
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func OpenCache() (*Cache, error) {
 		if err != nil {
 			return nil, labFailed("find a cache folder: %v: set RXSTEER_LAB_DIR", err)
 		}
-		dir = filepath.Join(base, "rxsteer-vm")
+		dir = filepath.Join(base, "rxsteer-lab")
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o755); err != nil {
 		return nil, labFailed("make the cache: %v", err)

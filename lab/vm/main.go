@@ -1,4 +1,4 @@
-// Command rxlab boots guests with real drivers and runs the lab's scenarios in them.
+// Command vm (installed as rxlab) boots guests with real drivers and runs the lab's scenarios in them.
 //
 //	rxlab prep [KERNEL…]                install tools, unpack kernels, build images
 //	rxlab boot [flags] --cmd STR|--script FILE [--bin FILE]…
@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rxsteer/rxsteer/lab/vm"
+	"github.com/rxsteer/rxsteer/lab/vm/qemu"
 )
 
 const usage = `usage:
@@ -55,20 +55,20 @@ func run(ctx context.Context, args []string) int {
 // report prints an error as one line and the log that belongs to it.
 func report(err error) int {
 	if err == nil {
-		return vm.ExitPass
+		return qemu.ExitPass
 	}
-	if f, ok := errors.AsType[*vm.Failure](err); ok && f.Log != "" {
+	if f, ok := errors.AsType[*qemu.Failure](err); ok && f.Log != "" {
 		fmt.Fprintln(os.Stderr, f.Log)
 	}
 	fmt.Fprintln(os.Stderr, "rxlab:", err)
-	return vm.ExitCode(err)
+	return qemu.ExitCode(err)
 }
 
 func prep(ctx context.Context, kernels []string) error {
 	if len(kernels) == 0 {
-		kernels = vm.Kernels
+		kernels = qemu.Kernels
 	}
-	cache, err := vm.OpenCache()
+	cache, err := qemu.OpenCache()
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (f *files) String() string     { return strings.Join(*f, " ") }
 func (f *files) Set(s string) error { *f = append(*f, s); return nil }
 
 func boot(ctx context.Context, args []string) error {
-	var m vm.Machine
+	var m qemu.Machine
 	var bin files
 	set := flag.NewFlagSet("boot", flag.ContinueOnError)
 	set.StringVar(&m.Kernel, "kernel", "", "Debian kernel: 6.12, 6.1, 5.10 (6.12)")
@@ -108,7 +108,7 @@ func boot(ctx context.Context, args []string) error {
 	if err := set.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
-	job := vm.Job{Script: *cmd, Bin: bin, Timeout: *timeout, Output: os.Stdout}
+	job := qemu.Job{Script: *cmd, Bin: bin, Timeout: *timeout, Output: os.Stdout}
 	if *script != "" {
 		b, err := os.ReadFile(*script)
 		if err != nil {
@@ -116,7 +116,7 @@ func boot(ctx context.Context, args []string) error {
 		}
 		job.Script = string(b)
 	}
-	cache, err := vm.OpenCache()
+	cache, err := qemu.OpenCache()
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func boot(ctx context.Context, args []string) error {
 		return err
 	}
 	if res.Status != 0 {
-		return &vm.Failure{Code: vm.ExitAssertion, Line: fmt.Sprintf("the guest's job ended with status %d after %.1f s", res.Status, res.Took.Seconds())}
+		return &qemu.Failure{Code: qemu.ExitAssertion, Line: fmt.Sprintf("the guest's job ended with status %d after %.1f s", res.Status, res.Took.Seconds())}
 	}
 	return nil
 }
