@@ -1,0 +1,419 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/rxsteer/rxsteer/internal/cpuset"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/internal/host/topo"
+	"github.com/rxsteer/rxsteer/steer/diagnose"
+)
+
+// The settings plans set today.
+const (
+	rpsCPUs     = knob.Kind("rps-cpus")
+	rpsFlowCnt  = knob.Kind("rps-flow-cnt")
+	rpsEntries  = knob.Kind("rps-sock-flow-entries")
+	xpsCPUs     = knob.Kind("xps-cpus")
+	irqAffinity = knob.Kind("irq-affinity")
+)
+
+// Policy bounds what a plan may contain.
+type Policy struct {
+	// CPUs limits where work is placed; empty means every usable CPU.
+	CPUs cpuset.Set
+	// Knobs limits what is set; empty means all.
+	Knobs []knob.Kind
+	// Flows is the number of concurrent flows where the user or a
+	// measurement knows it, LongFlows that they live long and their readers are pinned:
+	// only then does RFS follow RPS.
+	Flows     int
+	LongFlows bool
+}
+
+func (p Policy) allows(k knob.Kind) bool { return len(p.Knobs) == 0 || slices.Contains(p.Knobs, k) }
+
+// Input is what a plan is made from.
+type Input struct {
+	Report   *diagnose.Report
+	Snapshot *knob.Snapshot
+	Topology *topo.Topology
+	NICs     []nic.NIC
+	Goal     Goal
+	Policy   Policy
+	// Command tells what a person would type to set a value (knob.Command).
+	Command func(knob.Ref, knob.Value) string
+}
+
+const (
+	// minGain is the least fall of the hottest CPU, in parts of its time, for which
+	// a change is worth its risk.
+	minGain = 0.1
+	// fewer is how much better more CPUs must make the hottest one to be used:
+	// each one more costs interrupts and cache misses.
+	fewer = 0.02
+)
+
+// headroom is the load of the hottest CPU with which a goal is content:
+// fewer CPUs for the same work cost less (Documentation/networking/scaling.rst, "the
+// smallest number of receive queues where no receive queue overflows").
+var headroom = map[Goal]float64{Throughput: 0.7, Balanced: 0.5, Latency: 0}
+
+// Make chooses the changes. An empty plan says why there is nothing to do.
+func Make(in Input) *Plan {
+	p := &Plan{Version: Version, Goal: in.Goal, Changes: []Change{}}
+	if p.Goal == "" || p.Goal == Auto {
+		p.Goal = Balanced
+		if in.Goal == Auto {
+			p.reason("goal auto: balanced, for the samples hold no packet sizes or flows to tell bulk from requests")
+		}
+	}
+	m := maker{in: in, p: p, background: map[int]float64{}}
+	for _, l := range in.Report.Loads {
+		m.background[l.CPU] = 1 - l.Idle
+	}
+	work := slices.Clone(in.Report.Findings)
+	slices.SortStableFunc(work, func(a, b diagnose.Finding) int {
+		return -cmp.Compare(sum(a.Site.Movable), sum(b.Site.Movable))
+	})
+	for _, f := range work {
+		m.serve(f)
+	}
+	slices.SortStableFunc(p.Changes, func(a, b Change) int { return cmp.Compare(rank(a.Knob), rank(b.Knob)) })
+	for _, o := range in.Snapshot.Owners {
+		if i := slices.IndexFunc(p.Changes, func(c Change) bool {
+			return slices.Contains(o.Knobs, c.Knob) && (o.Device == "" || o.Device == c.Target.Device())
+		}); i >= 0 {
+			p.reason("%s also writes %s (%s): it may take it back", o.Name, p.Changes[i].Knob, cmp.Or(o.Detail, "seen running"))
+			for _, s := range o.Settle {
+				p.reason("to settle it: %s", s)
+			}
+		}
+	}
+	if len(p.Changes) == 0 && len(p.Reasons) == 0 {
+		p.reason("nothing to do: no finding asks for a change")
+	}
+	p.Identity = identity(in.Snapshot, p.Changes)
+	return p
+}
+
+func (p *Plan) reason(format string, args ...any) {
+	if s := fmt.Sprintf(format, args...); !slices.Contains(p.Reasons, s) {
+		p.Reasons = append(p.Reasons, s)
+	}
+}
+
+// rank is the safe order of writes: what rebuilds queues first, what hangs on
+// queues later, host-wide settings last.
+func rank(k knob.Kind) int {
+	order := []knob.Kind{"channels", "rings", "rss-hash-fields", "rss-key", "rss-table", "features", "coalesce",
+		irqAffinity, xpsCPUs, rpsCPUs, rpsFlowCnt, "threaded"}
+	if i := slices.Index(order, k); i >= 0 {
+		return i
+	}
+	return len(order)
+}
+
+func identity(s *knob.Snapshot, changes []Change) Identity {
+	id := Identity{BootID: s.Host.BootID, Netns: s.Host.Netns, Kernel: s.Host.Kernel, Devices: []Device{}}
+	for _, d := range s.Devices {
+		if slices.ContainsFunc(changes, func(c Change) bool { return c.Target.Device() == d.Name }) {
+			id.Devices = append(id.Devices, Of(d))
+		}
+	}
+	return id
+}
+
+// Of is the identity of a device as a snapshot knows it.
+func Of(d knob.Device) Device {
+	return Device{Name: d.Name, IfIndex: d.IfIndex, Bus: d.Bus, Driver: d.Driver, RXQueues: d.RXQueues, TXQueues: d.TXQueues, Table: d.Table}
+}
+
+type maker struct {
+	in         Input
+	p          *Plan
+	background map[int]float64 // busy part of each CPU, as planned so far
+}
+
+func (m *maker) serve(f diagnose.Finding) {
+	switch f.ID {
+	case "RX301", "RX303":
+		m.rps(f)
+	case "RX102":
+		m.vectors(f)
+	case "RX101":
+		m.p.reason("RX101 of %s: %s", f.Subject, f.Remedy)
+	case "RX401", "RX403":
+		m.p.reason("%s of %s: no lever before less work per CPU: %s", f.ID, f.Subject, f.Remedy)
+	}
+}
+
+func sum(by map[int]float64) (t float64) {
+	for _, c := range slices.Sorted(maps.Keys(by)) {
+		t += by[c]
+	}
+	return t
+}
+
+// placement is a choice of CPUs and the hottest CPU's predicted load with it.
+type placement struct {
+	cpus    cpuset.Set
+	hottest float64
+	now     float64
+}
+
+// place chooses the CPUs over which movable work, spread evenly by flow hash,
+// heats the hottest one least; demand scales it to what was offered.
+func (m *maker) place(candidates []int, movable map[int]float64, demand float64) placement {
+	work := sum(movable) * max(demand, 1)
+	rest := maps.Clone(m.background)
+	var now float64
+	for c, w := range movable {
+		rest[c] = max(0, rest[c]-w)
+		now = max(now, rest[c]+w*max(demand, 1))
+	}
+	slices.SortStableFunc(candidates, func(a, b int) int { return cmp.Compare(rest[a], rest[b]) })
+	var floor float64 // CPUs that are as hot as they are whatever we choose
+	for _, c := range candidates {
+		floor = max(floor, rest[c])
+	}
+	at := func(k int) float64 {
+		h := floor
+		for _, c := range candidates[:k] {
+			h = max(h, rest[c]+work/float64(k))
+		}
+		return h
+	}
+	best := at(1)
+	for k := 2; k <= len(candidates); k++ {
+		best = min(best, at(k))
+	}
+	for k := 1; k <= len(candidates); k++ {
+		if h := at(k); h <= max(best+fewer, headroom[m.p.Goal]) {
+			return placement{cpus: cpuset.Of(candidates[:k]...), hottest: h, now: now}
+		}
+	}
+	return placement{}
+}
+
+// candidates is one CPU per physical core on which receive work of a device may be
+// placed, its own node's where it has one; of a core that polls the device only
+// the polling CPU itself.
+func (m *maker) candidates(device string, polls []int) ([]int, string) {
+	t := m.in.Topology
+	usable := diagnose.Usable(t)
+	if !m.in.Policy.CPUs.IsEmpty() {
+		usable = usable.Intersect(m.in.Policy.CPUs)
+	}
+	where := "usable"
+	for _, n := range m.in.NICs {
+		if n.Name != device || n.Kind != nic.Physical || n.Node < 0 {
+			continue
+		}
+		var local cpuset.Set
+		for _, c := range t.CPUs {
+			if c.Node == n.Node {
+				local = local.Union(cpuset.Of(c.ID))
+			}
+		}
+		if local.Intersects(usable) {
+			usable, where = usable.Intersect(local), fmt.Sprintf("usable and on node %d", n.Node)
+		}
+	}
+	core := map[int]int{}
+	for _, c := range t.CPUs {
+		if !usable.Contains(c.ID) {
+			continue
+		}
+		o, ok := core[c.Core]
+		switch {
+		case !ok, slices.Contains(polls, c.ID):
+			core[c.Core] = c.ID
+		case slices.Contains(polls, o):
+		case m.background[c.ID] < m.background[o]:
+			core[c.Core] = c.ID
+		}
+	}
+	for _, c := range t.CPUs { // a core whose polling thread may not be used is not used at all
+		if slices.Contains(polls, c.ID) && !usable.Contains(c.ID) {
+			delete(core, c.Core)
+		}
+	}
+	out := slices.Collect(maps.Values(core))
+	slices.Sort(out)
+	return out, where
+}
+
+// rps sets the RPS masks a finding asks for.
+func (m *maker) rps(f diagnose.Finding) {
+	dev := f.Site.Device
+	if !m.in.Policy.allows(rpsCPUs) {
+		m.p.reason("%s of %s: the policy does not allow %s", f.ID, dev, rpsCPUs)
+		return
+	}
+	if len(f.Site.Movable) == 0 || len(f.Site.Queues) == 0 {
+		m.p.reason("%s of %s: how much of the load RPS could move is not known", f.ID, dev)
+		return
+	}
+	candidates, where := m.candidates(dev, f.Site.PollCPUs)
+	if len(candidates) == 0 {
+		m.p.reason("%s of %s: no CPU is %s", f.ID, dev, where)
+		return
+	}
+	pl := m.place(candidates, f.Site.Movable, f.Site.Demand)
+	wrong := f.ID == "RX303" && f.Site.CPU < 0 // the mask is wrong whatever the load
+	if pl.now-pl.hottest < minGain && !wrong {
+		m.p.reason("%s of %s: no choice of CPUs lowers the hottest one's load by %d points (now %.0f %%, at best %.0f %%)", f.ID, dev, int(minGain*100), 100*pl.now, 100*pl.hottest)
+		return
+	}
+	to := knob.Set(pl.cpus)
+	n := 0
+	for _, q := range f.Site.Queues {
+		ref := knob.Ref{Knob: rpsCPUs, Target: knob.On(dev, "rx-%d", q)}
+		from := m.in.Snapshot.Get(ref)
+		if !from.Known() {
+			m.p.reason("%s is %s (%s): left alone", ref, from, from.Reason())
+			continue
+		}
+		if from.Equal(to) {
+			continue
+		}
+		n++
+		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder,
+			Why:    fmt.Sprintf("%s: cpus %s are %s, one per core, with the least other work", f.Summary, pl.cpus, where),
+			Expect: fmt.Sprintf("hottest CPU of this work from %.0f %% to about %.0f %% of its time", 100*min(pl.now, 1), 100*min(pl.hottest, 1))})
+	}
+	if n == 0 {
+		m.p.reason("%s of %s: its masks already are the best choice (%s)", f.ID, dev, pl.cpus)
+		return
+	}
+	for c, w := range f.Site.Movable {
+		m.background[c] = max(0, m.background[c]-w)
+	}
+	for c := range pl.cpus.All() {
+		m.background[c] += sum(f.Site.Movable) * max(f.Site.Demand, 1) / float64(pl.cpus.Len())
+	}
+	m.rfs(f)
+}
+
+// Bounds of the RFS table: scaling.rst suggests 32768 for a moderately loaded
+// server; the kernel refuses above 2^29 (rps_sock_flow_sysctl in
+// net/core/sysctl_net_core.c).
+const (
+	defaultFlows = 32768
+	maxFlows     = 1 << 20
+)
+
+// rfs makes RFS follow RPS: where the host already uses RFS but the queue has no table
+// of its own, or where long flows with pinned readers are known.
+func (m *maker) rfs(f diagnose.Finding) {
+	dev := f.Site.Device
+	global := knob.Ref{Knob: rpsEntries, Target: knob.Host}
+	was := m.in.Snapshot.Get(global)
+	var entries int64
+	if !was.Known() || was.Decode(&entries) != nil {
+		return
+	}
+	want := entries
+	if m.in.Policy.LongFlows {
+		n := defaultFlows
+		if m.in.Policy.Flows > 0 {
+			n = min(m.in.Policy.Flows, maxFlows)
+		}
+		want = max(entries, int64(nextPow2(n)))
+	}
+	if want == 0 {
+		m.p.reason("RFS left off: nothing shows long flows with pinned readers, without which it only costs")
+		return
+	}
+	if !m.in.Policy.allows(rpsFlowCnt) || want != entries && !m.in.Policy.allows(rpsEntries) {
+		m.p.reason("RFS left alone: the policy does not allow it")
+		return
+	}
+	per := knob.Int(int64(nextPow2(int(want)/max(len(f.Site.Queues), 1) | 1)))
+	for _, q := range f.Site.Queues {
+		ref := knob.Ref{Knob: rpsFlowCnt, Target: knob.On(dev, "rx-%d", q)}
+		from := m.in.Snapshot.Get(ref)
+		var n int64
+		if !from.Known() || from.Decode(&n) != nil || n > 0 && want == entries {
+			continue
+		}
+		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: per, Findings: []diagnose.ID{f.ID}, Risk: NoRisk,
+			Why:    fmt.Sprintf("RFS is in use with %d entries: each queue under RPS needs its share of the flow table, or its flows do not follow their readers", want),
+			Expect: "protocol work moves to the readers' CPUs"})
+	}
+	if want != entries {
+		m.add(Change{Knob: global.Knob, Target: global.Target, From: was, To: knob.Int(want), Findings: []diagnose.ID{f.ID}, Risk: NoRisk,
+			Why:    "long flows with pinned readers: RFS moves protocol work to the readers' CPUs",
+			Expect: "protocol work moves to the readers' CPUs"})
+	}
+}
+
+func nextPow2(n int) int {
+	if n <= 1 {
+		return 1
+	}
+	return 1 << bits.Len(uint(n-1))
+}
+
+// vectors gives each busy queue of a device a CPU of its own (RX102).
+func (m *maker) vectors(f diagnose.Finding) {
+	dev := f.Site.Device
+	if !m.in.Policy.allows(irqAffinity) {
+		m.p.reason("RX102 of %s: the policy does not allow %s", dev, irqAffinity)
+		return
+	}
+	i := slices.IndexFunc(m.in.NICs, func(n nic.NIC) bool { return n.Name == dev })
+	if i < 0 {
+		return
+	}
+	irqs := map[int]int{} // queue → vector
+	for _, q := range m.in.NICs[i].Queues {
+		if q.IRQ < 0 || !slices.Contains(f.Site.Queues, q.RX) {
+			continue
+		}
+		if q.KnownBy == nic.ByOrder || q.KnownBy == nic.Unknown {
+			m.p.reason("RX102 of %s: which vector serves rx-%d is a guess (%q): no vector is moved on a guess", dev, q.RX, q.KnownBy)
+			return
+		}
+		irqs[q.RX] = q.IRQ
+	}
+	candidates, where := m.candidates(dev, nil)
+	slices.SortStableFunc(candidates, func(a, b int) int { return cmp.Compare(m.background[a], m.background[b]) })
+	// The hot CPU keeps its first vector.
+	candidates = slices.DeleteFunc(candidates, func(c int) bool { return c == f.Site.CPU || m.background[c] > 0.5 })
+	if len(candidates) == 0 {
+		m.p.reason("RX102 of %s: no other CPU is %s and has room", dev, where)
+		return
+	}
+	for n, q := range f.Site.Queues {
+		if n == 0 {
+			continue
+		}
+		irq, ok := irqs[q]
+		if !ok {
+			m.p.reason("RX102 of %s: the vector of rx-%d is not known", dev, q)
+			continue
+		}
+		cpu := candidates[(n-1)%len(candidates)]
+		ref := knob.Ref{Knob: irqAffinity, Target: knob.On(dev, "irq-%d", irq)}
+		from, to := m.in.Snapshot.Get(ref), knob.Set(cpuset.Of(cpu))
+		if !from.Known() || from.Equal(to) {
+			continue
+		}
+		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder,
+			Why:    fmt.Sprintf("rx-%d shares cpu %d with another busy queue; cpu %d is %s and has room", q, f.Site.CPU, cpu, where),
+			Expect: fmt.Sprintf("polls of rx-%d run on cpu %d", q, cpu)})
+	}
+}
+
+func (m *maker) add(c Change) {
+	ref := c.Ref()
+	c.Command, c.Undo = m.in.Command(ref, c.To), m.in.Command(ref, c.From)
+	m.p.Changes = append(m.p.Changes, c)
+}
