@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/steer/diagnose"
+	"github.com/rxsteer/rxsteer/steer/plan"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// golden compares got with testdata/<name>.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s differs; go test ./cmd/rxsteer -update rewrites it (-want +got):\n%s", file, d)
+	}
+}
+
+// testEnv is an env without a terminal, on the real host.
+func testEnv(args ...string) (e *env, stdout, stderr *bytes.Buffer) {
+	e = newEnv()
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	e.args, e.stdout, e.stderr = args, stdout, stderr
+	e.stdin = strings.NewReader("")
+	e.stdinTTY, e.stdoutTTY, e.stderrTTY, e.width = false, false, false, defaultWidth
+	e.getenv = func(string) string { return "" }
+	return e, stdout, stderr
+}
+
+func TestHelp(t *testing.T) {
+	e, _, _ := testEnv()
+	root := newRoot(e)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	names := []string{""}
+	for _, c := range root.Commands() {
+		names = append(names, c.Name())
+	}
+	for _, name := range names {
+		t.Run("rxsteer "+name, func(t *testing.T) {
+			args := []string{"--help"}
+			if name != "" {
+				args = []string{name, "--help"}
+			}
+			e, stdout, stderr := testEnv(args...)
+			if code := run(t.Context(), e); code != exitOK {
+				t.Fatalf("exit %d: %s", code, stderr)
+			}
+			file := "help/rxsteer.txt"
+			if name != "" {
+				file = "help/rxsteer-" + name + ".txt"
+			}
+			golden(t, file, stdout.String())
+			for line := range strings.Lines(stdout.String()) {
+				if n := len([]rune(strings.TrimRight(line, "\n"))); n > defaultWidth {
+					t.Errorf("line of %d columns: %s", n, line)
+				}
+			}
+			if name != "" && name != "help" && name != "version" && name != "completion" && !strings.Contains(stdout.String(), "Examples:") {
+				t.Error("help shows no example")
+			}
+		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// fixedStatus is a NIC with much to show and a veth with little.
+func fixedStatus() *statusDoc {
+	yes := func(names ...string) map[string]any {
+		m := map[string]any{}
+		for _, n := range names {
+			m[n] = true
+		}
+		return m
+	}
+	features := yes("rx-gro", "rx-checksum")
+	features["rx-lro"], features["rx-hashing"] = false, false
+	return &statusDoc{
+		Host: knob.Identity{BootID: "6b0ad1ba-7d3c-4a77-8b6e-2f8f6a4f5f10", Netns: 4026531840, Kernel: "6.12.9", CPUs: "0-3"},
+		CPUs: []statusCPU{
+			{ID: 0, Node: ptr(0), Core: 0, LLC: ptr(0), Online: true}, {ID: 1, Node: ptr(0), Core: 0, LLC: ptr(0), Online: true},
+			{ID: 2, Node: ptr(1), Core: 1, LLC: ptr(1), Online: true}, {ID: 3, Node: ptr(1), Core: 1, LLC: ptr(1), Online: true, Isolated: true},
+		},
+		Settings: map[knob.Kind]knob.Value{knob.RPSSockFlowEntries: knob.Int(0), knob.NetdevBudget: knob.Int(300)},
+		Owners:   []knob.Owner{{Name: "irqbalance", Detail: "running as pid 612"}},
+		Problems: []string{},
+		NICs: []statusNIC{{
+			Name: "enp4s0", IfIndex: 2, Kind: nic.Physical, Driver: "igb", Version: "6.12.9", Bus: "0000:04:00.0", Node: ptr(0), Up: true, MTU: 1500, SpeedMb: ptr(1000),
+			Queues: []statusQueue{
+				{RX: ptr(0), TX: ptr(0), NAPI: ptr(uint32(257)), IRQ: ptr(28), Vector: "enp4s0-TxRx-0", Affinity: "0-3", Effective: "2", RPS: "", XPS: "0-1", KnownBy: nic.ByNetlink},
+				{RX: ptr(1), TX: ptr(1), NAPI: ptr(uint32(258)), IRQ: ptr(29), Vector: "enp4s0-TxRx-1", Affinity: "1", Effective: "1", RPS: "0,2", XPS: "2-3", KnownBy: nic.ByName, Thread: ptr(811)},
+				{RX: ptr(2), Vector: "", KnownBy: nic.Unknown, XSK: true},
+			},
+			Control: []nic.Vector{{IRQ: 27, Name: "enp4s0"}},
+			Table:   []int{0, 1, 0, 1, 0, 1, 0, 0},
+			Settings: map[knob.Kind]knob.Value{
+				knob.Channels: knob.Fields(map[string]any{"combined": 2, "other": 1, "rx": 0, "tx": 0}), knob.ChannelsMax: knob.Fields(map[string]any{"combined": 4, "other": 1, "rx": 0, "tx": 0}),
+				knob.Rings: knob.Fields(map[string]any{"rx": 256, "tx": 256}), knob.RingsMax: knob.Fields(map[string]any{"rx": 4096, "tx": 4096}),
+				knob.RSSTable: knob.List([]int{0, 1, 0, 1, 0, 1, 0, 0}), knob.RSSFunction: knob.Text("toeplitz"),
+				knob.Coalesce: knob.Fields(map[string]any{"rx-usecs": 3, "tx-usecs": 3, "adaptive-rx": 0}),
+				knob.Features: knob.Fields(features), knob.FeaturesFixed: knob.Fields(map[string]any{"rx-ntuple-filter": false}),
+				knob.Pause: knob.Absent("the driver does not support it"), knob.Threaded: knob.Int(0), knob.GROFlushTimeout: knob.Unknown("permission denied"),
+			},
+			Parts: map[string]map[knob.Kind]knob.Value{
+				"tcp4": {knob.RSSHashFields: knob.Text("sdfn")}, "udp4": {knob.RSSHashFields: knob.Text("sd")},
+				"rx-0": {knob.RPSFlowCnt: knob.Int(4096)}, "rx-1": {knob.RPSFlowCnt: knob.Int(4096)}, "rx-2": {knob.RPSFlowCnt: knob.Int(4096)}, "rx-10": {knob.RPSFlowCnt: knob.Int(0)},
+			},
+			Problems: []string{"rx 2 has no interrupt that any source knows"}, Notes: []string{"vector 27 signals link changes only"}, Lower: []string{},
+		}, {
+			Name: "veth0", IfIndex: 5, Kind: nic.Virtual, Driver: "veth", Up: true, MTU: 1500, Master: "br0", Lower: []string{},
+			Queues: []statusQueue{{RX: ptr(0), TX: ptr(0)}}, Control: []nic.Vector{}, Problems: []string{}, Notes: []string{},
+			Settings: map[knob.Kind]knob.Value{
+				knob.Channels: knob.Absent("the driver does not support it"), knob.Rings: knob.Absent("the driver does not support it"),
+				knob.RSSTable: knob.Unknown("not permitted: needs CAP_NET_ADMIN"), knob.Threaded: knob.Int(0),
+			},
+			Parts: map[string]map[knob.Kind]knob.Value{},
+		}},
+		hidden: []string{"lo", "ifb0"},
+	}
+}
+
+func TestStatusText(t *testing.T) {
+	var b bytes.Buffer
+	if err := printStatus(&b, fixedStatus(), palette{}, defaultWidth); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "status.txt", b.String())
+	noLongLines(t, b.String())
+}
+
+func TestStatusJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := printJSON(&b, fixedStatus()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "status.json", b.String())
+}
+
+func noLongLines(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > defaultWidth {
+			t.Errorf("line of %d columns: %s", n, line)
+		}
+	}
+}
+
+func fixedReport() *diagnose.Report {
+	return &diagnose.Report{
+		IntervalS: 10.02, Level: 1,
+		Findings: []diagnose.Finding{{
+			ID: "RX101", Severity: diagnose.Critical, Subject: "eth0",
+			Summary:  "receive softirq takes 98 % of cpu 0 while cpus 1-3 are free: the one queue of eth0 is polled there and nothing spreads its packets",
+			Evidence: diagnose.Evidence{{Name: "cpu_netrx_ratio", Value: 0.981}, {Name: "packets_per_s", Value: 41230.4}, {Name: "free_cpus", Value: "1-3"}},
+			Remedy:   "spread the packets of rx-0 over cpus 1-3 with RPS",
+			RuledOut: []string{"one flow: 48 flows were seen"},
+			Explains: []diagnose.Symptom{{ID: "RX403", Subject: "cpu 0", Summary: "1200 packets/s dropped before protocol work on cpu 0", Evidence: diagnose.Evidence{}}},
+		}, {
+			ID: "RX901", Severity: diagnose.Info, Subject: "host", Summary: "not measured: time per interrupt; weaker for it: RX502",
+			Evidence: diagnose.Evidence{{Name: "gaps", Value: 1}}, Remedy: "run on a kernel that rxsteer doctor accepts",
+		}},
+		Checked:    []string{"eth1: receive work is spread over 4 CPUs, the busiest has 21 % of it"},
+		Unmeasured: []diagnose.Unmeasured{{What: "time per interrupt", Why: "kernel has no tracepoint irq_handler_entry", Weakens: "RX502"}},
+		Loads: []diagnose.Load{
+			{CPU: 0, NetRX: 0.981, Other: 0.01, Idle: 0.009, Packets: 41230}, {CPU: 1, NetRX: 0.002, Other: 0.2, Idle: 0.798, Packets: 12},
+			{CPU: 2, Idle: 1}, {CPU: 3, Idle: 0.95, Steal: 0.05},
+		},
+	}
+}
+
+func TestDiagnoseText(t *testing.T) {
+	var b bytes.Buffer
+	if err := printReport(&b, fixedReport(), palette{}, defaultWidth); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "diagnose.txt", b.String())
+	noLongLines(t, b.String())
+}
+
+func TestDiagnoseJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := printJSON(&b, fixedReport()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "diagnose.json", b.String())
+}
+
+func fixedPlan() *plan.Plan {
+	return &plan.Plan{
+		Version: plan.Version, Goal: plan.Balanced,
+		Identity: plan.Identity{BootID: "6b0ad1ba-7d3c-4a77-8b6e-2f8f6a4f5f10", Netns: 4026531840, Kernel: "6.12.9",
+			Devices: []plan.Device{{Name: "eth0", IfIndex: 2, Bus: "0000:00:03.0", Driver: "virtio_net", RXQueues: 1, TXQueues: 1}}},
+		Changes: []plan.Change{{
+			Knob: knob.RPSCPUs, Target: knob.On("eth0", "rx-0"), From: knob.Text(""), To: knob.Text("1-3"), Findings: []diagnose.ID{"RX101", "RX301"}, Risk: plan.Reorder,
+			Command: "echo e > /sys/class/net/eth0/queues/rx-0/rps_cpus", Undo: "echo 0 > /sys/class/net/eth0/queues/rx-0/rps_cpus",
+			Why: "the one queue of eth0 keeps cpu 0 busy; cpus 1-3 are free and share its cache", Expect: "receive softirq of cpu 0 falls from 98 % to about 35 %",
+		}, {
+			Knob: knob.RSSTable, Target: "eth0", From: knob.List(make([]int, 128)), To: knob.List([]int{0, 1, 0, 1}), Findings: []diagnose.ID{"RX201"}, Risk: plan.NoRisk,
+			Command: "ethtool -X eth0 equal 2", Undo: "ethtool -X eth0 equal 1", Why: "fits the load",
+		}},
+		Reasons: []string{"goal auto: balanced, for the samples hold no packet sizes or flows to tell bulk from requests"},
+	}
+}
+
+func TestPlanText(t *testing.T) {
+	var b bytes.Buffer
+	printPlan(&b, fixedPlan(), palette{}, defaultWidth)
+	golden(t, "plan.txt", b.String())
+	noLongLines(t, b.String())
+	b.Reset()
+	printPlan(&b, &plan.Plan{Reasons: []string{"nothing to do: no finding asks for a change"}}, palette{}, defaultWidth)
+	golden(t, "plan-empty.txt", b.String())
+}
+
+func TestPlanJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := printJSON(&b, fixedPlan()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plan.json", b.String())
+	if !json.Valid(b.Bytes()) {
+		t.Error("not JSON")
+	}
+}
+
+// TestColour: only a terminal gets escapes, and NO_COLOR is honoured.
+func TestColour(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		tty  bool
+		vars map[string]string
+		want bool
+	}{
+		{"terminal", true, map[string]string{"TERM": "xterm"}, true},
+		{"pipe", false, map[string]string{"TERM": "xterm"}, false},
+		{"NO_COLOR", true, map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false},
+		{"dumb terminal", true, map[string]string{"TERM": "dumb"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := &env{stdoutTTY: tc.tty, getenv: func(k string) string { return tc.vars[k] }}
+			var b bytes.Buffer
+			if err := printReport(&b, fixedReport(), e.palette(), defaultWidth); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(b.String(), "\x1b["); got != tc.want {
+				t.Errorf("colour = %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+var fixedTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Groups of commands as the help lists them.
+const (
+	groupLook  = "look"
+	groupSteer = "steer"
+	groupServe = "serve"
+)
+
+func newRoot(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "rxsteer",
+		Short: "Find and fix where the receive path of this host loses time",
+		Long: `rxsteer finds the queue, interrupt, CPU or flow on which the receive path of a
+Linux host loses time, says why, and fixes it as a transaction: measured,
+explained, applied, verified, and undone if it is worse.
+
+Only apply, confirm and rollback write to the host; everything else reads.`,
+		Example: `  rxsteer status                     what serves which queue
+  rxsteer diagnose --for 10s         measure, and say what is wrong
+  rxsteer plan -w fix.yaml           what to change; nothing is written to the host
+  rxsteer apply fix.yaml             change it, judge it, keep it or undo it
+  rxsteer rollback                   undo the last change`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			f := &failure{code: exitUsage, err: fmt.Errorf("no command %q", args[0])}
+			if like := c.SuggestionsFor(args[0]); len(like) > 0 {
+				f.next = append(f.next, "did you mean "+strings.Join(like, " or ")+"?")
+			}
+			f.next = append(f.next, "rxsteer --help lists the commands")
+			return f
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.SetIn(e.stdin)
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	root.SetArgs(e.args)
+	root.SetHelpTemplate(helpTemplate)
+	root.SetUsageTemplate(usageTemplate)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &failure{exitUsage, err, []string{c.CommandPath() + " --help lists the flags"}}
+	})
+	root.AddGroup(
+		&cobra.Group{ID: groupLook, Title: "See:"},
+		&cobra.Group{ID: groupSteer, Title: "Change:"},
+		&cobra.Group{ID: groupServe, Title: "Keep and share:"},
+	)
+	for _, c := range commands(e) {
+		root.AddCommand(c)
+	}
+	root.SetHelpCommandGroupID(groupServe)
+	root.SetCompletionCommandGroupID(groupServe)
+	return root
+}
+
+const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{.UsageString}}`
+
+const usageTemplate = `Usage: {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [flags]{{else}}{{.UseLine}}{{end}}
+{{if .HasExample}}
+Examples:
+{{.Example}}
+{{end}}{{if .HasAvailableSubCommands}}{{$all := .Commands}}{{range $group := .Groups}}
+{{.Title}}{{range $all}}{{if and (eq .GroupID $group.ID) (or .IsAvailableCommand (eq .Name "help"))}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{end}}{{range $all}}{{if and (not .GroupID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+{{end}}`
+
+// run executes the command line and returns the exit code.
+func run(ctx context.Context, e *env) int {
+	root := newRoot(e)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var f *failure
+	if !errors.As(err, &f) {
+		switch text := err.Error(); {
+		// cobra has no error values for these.
+		case strings.HasPrefix(text, "unknown command"),
+			strings.HasPrefix(text, "accepts "), strings.HasPrefix(text, "requires "),
+			strings.HasPrefix(text, "required flag"), strings.Contains(text, "arg(s)"):
+			text = strings.TrimSpace(text)
+			err = &failure{exitUsage, errors.New(text), []string{cmd.CommandPath() + " --help shows how it is used"}}
+		case ctx.Err() != nil:
+			err = fmt.Errorf("interrupted: %w", err)
+		}
+	}
+	return report(e.stderr, err)
+}
