@@ -82,11 +82,19 @@ type CPU struct {
 	Backlog     uint64 `json:"backlog"` // queue length at the end of the interval (a level, not a delta); 0 where not told
 }
 
+// Names of NAPI.Device that are no device's.
+const (
+	Backlog = "backlog" // the per-CPU queue of RPS, loopback and netif_rx
+	Foreign = "?"       // a device of another network namespace, known by NAPI.Netns
+)
+
 // NAPI is the polls of one NAPI instance on one CPU.
 type NAPI struct {
-	Netns   uint64 `json:"netns"`    // inode, 0 for the per-CPU backlog
-	IfIndex int    `json:"ifindex"`  // 0 for the per-CPU backlog
-	Device  string `json:"device"`   // name when the interval ended, "backlog" for RPS and netif_rx
+	Netns   uint64 `json:"netns"`   // inode, 0 for the per-CPU backlog
+	IfIndex int    `json:"ifindex"` // 0 for the per-CPU backlog
+	Device  string `json:"device"`  // name when the interval ended, Backlog for RPS and netif_rx, Foreign in another namespace
+	// SeenAs is the name a Foreign device had in its own namespace when first polled.
+	SeenAs  string `json:"seen_as,omitempty"`
 	ID      uint32 `json:"napi_id"`  // 0 for tun and the backlog
 	Pointer uint64 `json:"-"`        // identity while the device lives
 	RXQueue int    `json:"rx_queue"` // -1 not known

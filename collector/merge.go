@@ -1,0 +1,159 @@
+package collector
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Merge adds consecutive samples, oldest first, up to one window: sums of all
+// counters, names and levels of the last that has them, Interval the sum of the
+// intervals, Level the lowest. It returns nil for none.
+func Merge(samples ...*Sample) *Sample {
+	if len(samples) == 0 {
+		return nil
+	}
+	first, last := samples[0], samples[len(samples)-1]
+	m := &Sample{
+		Version: SampleVersion, Start: first.Start, End: last.End, Level: first.Level,
+		CPUs: []CPU{}, NAPIs: []NAPI{}, IRQs: []IRQ{}, Devices: []Device{},
+	}
+	type irqKey struct{ irq, cpu int }
+	type napiKey struct {
+		netns, pointer uint64
+		ifindex, cpu   int
+		id             uint32
+	}
+	cpus := index[int, CPU]{}
+	napis := index[napiKey, NAPI]{}
+	irqs := index[irqKey, IRQ]{}
+	devices := index[int, Device]{}
+	noted := map[Unmeasured]bool{}
+	for _, s := range samples {
+		m.Interval += s.Interval
+		m.Level = min(m.Level, s.Level)
+		for i := range s.CPUs {
+			cpus.at(s.CPUs[i].CPU).add(&s.CPUs[i])
+		}
+		for i := range s.NAPIs {
+			n := &s.NAPIs[i]
+			napis.at(napiKey{n.Netns, n.Pointer, n.IfIndex, n.CPU, n.ID}).add(n)
+		}
+		for i := range s.IRQs {
+			irqs.at(irqKey{s.IRQs[i].IRQ, s.IRQs[i].CPU}).add(&s.IRQs[i])
+		}
+		for i := range s.Devices {
+			devices.at(s.Devices[i].IfIndex).add(&s.Devices[i])
+		}
+		for _, u := range s.Unmeasured {
+			if !noted[u] {
+				noted[u] = true
+				m.Unmeasured = append(m.Unmeasured, u)
+			}
+		}
+		for cause, n := range s.Lost {
+			if m.Lost == nil {
+				m.Lost = map[string]uint64{}
+			}
+			m.Lost[cause] += n
+		}
+	}
+	m.CPUs = cpus.sorted(compareCPUs)
+	m.NAPIs = napis.sorted(compareNAPIs)
+	m.IRQs = irqs.sorted(compareIRQs)
+	m.Devices = devices.sorted(compareDevices)
+	return m
+}
+
+// index finds the sum for a key.
+type index[K comparable, T any] map[K]*T
+
+func (x index[K, T]) at(k K) *T {
+	v := x[k]
+	if v == nil {
+		v = new(T)
+		x[k] = v
+	}
+	return v
+}
+
+func (x index[K, T]) sorted(compare func(a, b T) int) []T {
+	all := make([]T, 0, len(x))
+	for _, v := range x {
+		all = append(all, *v)
+	}
+	slices.SortFunc(all, compare)
+	return all
+}
+
+func (c *CPU) add(o *CPU) {
+	c.CPU = o.CPU
+	for v := range c.SoftirqTime {
+		c.SoftirqTime[v] += o.SoftirqTime[v]
+		c.SoftirqRuns[v] += o.SoftirqRuns[v]
+	}
+	c.Tail += o.Tail
+	for i := range c.RunsIn {
+		c.RunsIn[i] += o.RunsIn[i]
+		c.TimeIn[i] += o.TimeIn[i]
+	}
+	c.Idle += o.Idle
+	c.Softirq += o.Softirq
+	c.Irq += o.Irq
+	c.Steal += o.Steal
+	c.Processed += o.Processed
+	c.Dropped += o.Dropped
+	c.Squeezed += o.Squeezed
+	c.ReceivedRPS += o.ReceivedRPS
+	c.FlowLimit += o.FlowLimit
+	c.Backlog = o.Backlog
+}
+
+func (n *NAPI) add(o *NAPI) {
+	n.Netns, n.IfIndex, n.ID, n.Pointer, n.CPU = o.Netns, o.IfIndex, o.ID, o.Pointer, o.CPU
+	n.Device, n.SeenAs, n.RXQueue = o.Device, o.SeenAs, o.RXQueue
+	n.Polls += o.Polls
+	n.Packets += o.Packets
+	n.Time += o.Time
+	n.FullBudget += o.FullBudget
+	n.Empty += o.Empty
+	n.BusyPolls += o.BusyPolls
+	n.TimeHist.Add(&o.TimeHist)
+	n.WorkHist.Add(&o.WorkHist)
+}
+
+func (q *IRQ) add(o *IRQ) {
+	q.IRQ, q.CPU, q.Action = o.IRQ, o.CPU, cmp.Or(o.Action, q.Action)
+	q.Count += o.Count
+	q.Time += o.Time
+}
+
+func (d *Device) add(o *Device) {
+	d.Name, d.IfIndex = o.Name, o.IfIndex
+	d.RXPackets += o.RXPackets
+	d.RXBytes += o.RXBytes
+	d.RXDropped += o.RXDropped
+	d.RXMissed += o.RXMissed
+	d.RXErrors += o.RXErrors
+	d.TXPackets += o.TXPackets
+	d.TXBytes += o.TXBytes
+	d.TXDropped += o.TXDropped
+}
+
+// Add adds another histogram to h.
+func (h *Histogram) Add(o *Histogram) {
+	for i := range h {
+		h[i] += o[i]
+	}
+}
+
+// The orders that Sample promises.
+func compareCPUs(a, b CPU) int { return cmp.Compare(a.CPU, b.CPU) }
+
+func compareNAPIs(a, b NAPI) int {
+	return cmp.Or(cmp.Compare(a.Netns, b.Netns), cmp.Compare(a.IfIndex, b.IfIndex), cmp.Compare(a.ID, b.ID),
+		cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.CPU, b.CPU))
+}
+
+func compareIRQs(a, b IRQ) int { return cmp.Or(cmp.Compare(a.IRQ, b.IRQ), cmp.Compare(a.CPU, b.CPU)) }
+
+func compareDevices(a, b Device) int { return cmp.Compare(a.IfIndex, b.IfIndex) }

@@ -1,0 +1,144 @@
+package collector
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rxsteer/rxsteer/bpf"
+)
+
+// napis lists the {NAPI, CPU} pairs that polled.
+func (d *difference) napis() {
+	was := make(map[bpf.NAPIKey]*bpf.NAPIStat, len(d.prev.BPF.NAPIKeys))
+	for i, k := range d.prev.BPF.NAPIKeys {
+		was[k] = &d.prev.BPF.NAPIs[i]
+	}
+	names := map[uint32]string{} // in our namespace
+	for _, devs := range [][]Device{d.prev.Devices, d.cur.Devices} {
+		for _, dev := range devs {
+			names[uint32(dev.IfIndex)] = dev.Name
+		}
+	}
+	var untimed uint64
+	for i, k := range d.cur.BPF.NAPIKeys {
+		now, before := &d.cur.BPF.NAPIs[i], was[k]
+		if before == nil || now.Polls < before.Polls || now.BusyPolls < before.BusyPolls {
+			before = &bpf.NAPIStat{} // polled for the first time, at least since it was forgotten
+		}
+		if now.Polls == before.Polls && now.BusyPolls == before.BusyPolls {
+			continue
+		}
+		n := NAPI{
+			Netns: uint64(k.Netns), IfIndex: int(k.Ifindex), ID: k.NapiId, Pointer: k.Napi, CPU: int(k.Cpu),
+			RXQueue:    -1,
+			Polls:      now.Polls - before.Polls,
+			Packets:    now.Packets - before.Packets,
+			Time:       now.Time - before.Time,
+			FullBudget: now.FullBudget - before.FullBudget,
+			Empty:      now.Empty - before.Empty,
+			BusyPolls:  now.BusyPolls - before.BusyPolls,
+		}
+		for b := range now.TimeHist {
+			n.TimeHist[b] = now.TimeHist[b] - before.TimeHist[b]
+		}
+		for b := range now.WorkHist {
+			n.WorkHist[b] = now.WorkHist[b] - before.WorkHist[b]
+		}
+		n.Device, n.SeenAs = d.deviceOf(k, now, names)
+		if d.rxQueue != nil && n.IfIndex != 0 {
+			n.RXQueue = d.rxQueue(n.Netns, n.IfIndex, n.ID)
+		}
+		untimed += n.BusyPolls
+		d.s.NAPIs = append(d.s.NAPIs, n)
+	}
+	slices.SortFunc(d.s.NAPIs, compareNAPIs)
+	if untimed > 0 {
+		d.note("time of polls outside NET_RX", fmt.Sprintf("%d polls ran in process context (busy polling, threaded NAPI or netpoll): counted, not timed", untimed))
+	}
+}
+
+// deviceOf names the device of a NAPI. The name BPF saw may be old, so it is
+// used only where no better is to be had.
+func (d *difference) deviceOf(k bpf.NAPIKey, s *bpf.NAPIStat, names map[uint32]string) (device, seenAs string) {
+	switch {
+	case k.Ifindex == 0:
+		return Backlog, ""
+	case d.cur.Netns != 0 && uint64(k.Netns) != d.cur.Netns:
+		return Foreign, s.Device()
+	}
+	if name, ok := names[k.Ifindex]; ok {
+		return name, ""
+	}
+	return s.Device(), ""
+}
+
+// Causes of Sample.Lost.
+const (
+	LostPolls      = "polls: NAPI map full"
+	LostPollTime   = "poll ns: NAPI map full"
+	LostInterrupts = "interrupts: IRQ map full"
+)
+
+// lost adds up what the BPF programs had no room for.
+func (d *difference) lost() {
+	for id := range d.cur.BPF.CPUs {
+		if id >= len(d.prev.BPF.CPUs) {
+			break
+		}
+		was, now := &d.prev.BPF.CPUs[id], &d.cur.BPF.CPUs[id]
+		for _, l := range []struct {
+			cause string
+			n     uint64
+		}{
+			{LostPolls, now.LostPolls - was.LostPolls},
+			{LostPollTime, now.LostPollTime - was.LostPollTime},
+			{LostInterrupts, now.LostIrqs - was.LostIrqs},
+		} {
+			if l.n == 0 {
+				continue
+			}
+			if d.s.Lost == nil {
+				d.s.Lost = map[string]uint64{}
+			}
+			d.s.Lost[l.cause] += l.n
+		}
+	}
+}
+
+// stale remembers when each {NAPI, CPU} pair last polled, so that the BPF map
+// does not fill with those of devices that are gone.
+type stale map[bpf.NAPIKey]poll
+
+type poll struct {
+	polls uint64
+	at    time.Time
+}
+
+// Pairs are forgotten when idle for long, sooner while the map is rather full.
+// A pair that polls again starts from 0, so nothing is lost by it.
+const (
+	idleLong  = 5 * time.Minute
+	idleShort = 10 * time.Second
+)
+
+// forget returns the pairs of c that may be deleted from a map of that size.
+func (s stale) forget(c *bpf.Counters, now time.Time, size int) []bpf.NAPIKey {
+	limit := idleLong
+	if len(c.NAPIKeys)*4 >= size*3 {
+		limit = idleShort
+	}
+	var idle []bpf.NAPIKey
+	for i, k := range c.NAPIKeys {
+		n := c.NAPIs[i].Polls + c.NAPIs[i].BusyPolls
+		last, ok := s[k]
+		switch {
+		case !ok || last.polls != n:
+			s[k] = poll{n, now}
+		case now.Sub(last.at) >= limit:
+			idle = append(idle, k)
+			delete(s, k)
+		}
+	}
+	return idle
+}

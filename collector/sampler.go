@@ -1,0 +1,248 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rxsteer/rxsteer/bpf"
+	"github.com/rxsteer/rxsteer/internal/host"
+)
+
+// Programs are the attached BPF programs, as bpf.Programs is.
+type Programs interface {
+	Read(*bpf.Counters) error
+	Forget([]bpf.NAPIKey) error
+	MaxNAPIs() int
+	Close() error
+}
+
+// Config of a Sampler. Only FS is needed.
+type Config struct {
+	FS host.FS
+	// Level is the highest to climb to: 0 the kernel's own counters, 1 the per-poll
+	// BPF programs. Where 1 is refused, samples are of level 0 and say why.
+	Level int
+	// Interval of Run's samples; 0 means one second.
+	Interval time.Duration
+	// RXQueue tells the rx queue of a NAPI, -1 not known; nil knows none. It is
+	// called from Run and Sample only.
+	RXQueue func(netns uint64, ifindex int, napiID uint32) int
+	// Ring receives Run's samples; nil drops them.
+	Ring *Ring
+	// Attach loads and attaches the programs; nil means those of package bpf. The list
+	// is what they cannot measure on this kernel.
+	Attach func() (Programs, []Unmeasured, error)
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Sampler turns cumulative counters into samples. Use one of Run and Sample at
+// a time.
+type Sampler struct {
+	cfg   Config
+	ready chan struct{}
+
+	programs Programs
+	missing  []Unmeasured // while programs are attached, or why they are not
+	refused  error
+	stale    stale
+	prev     *Reading
+	spare    *bpf.Counters // of the reading before, to be overwritten
+}
+
+// New returns a Sampler that has touched nothing yet.
+func New(cfg Config) *Sampler {
+	if cfg.Interval <= 0 {
+		cfg.Interval = time.Second
+	}
+	if cfg.Attach == nil {
+		cfg.Attach = attach
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Sampler{cfg: cfg, ready: make(chan struct{})}
+}
+
+// attach loads and attaches the programs of package bpf.
+func attach() (Programs, []Unmeasured, error) {
+	p, err := bpf.Load(bpf.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := p.Attach(); err != nil {
+		return nil, nil, errors.Join(err, p.Close())
+	}
+	var missing []Unmeasured
+	for _, h := range p.Missing() {
+		missing = append(missing, Unmeasured{What: h.Lost, Why: h.Why})
+	}
+	return p, missing, nil
+}
+
+// Ready is closed when Run counts: what happens from then on is in a sample.
+func (s *Sampler) Ready() <-chan struct{} { return s.ready }
+
+// Refused is why the programs of level 1 are not attached though asked for,
+// nil if they are: an error of package bpf. Valid once Ready is closed or
+// Sample has returned.
+func (s *Sampler) Refused() error { return s.refused }
+
+// Run samples every interval into the ring until ctx ends; nothing is attached
+// after it. It returns nil when ctx ends, and an error when the host's counters
+// cannot be read at all or a program cannot be detached.
+func (s *Sampler) Run(ctx context.Context) (err error) {
+	if err := s.start(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	close(s.ready)
+	ticker := time.NewTicker(s.cfg.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		sample, err := s.next()
+		if err != nil {
+			return err
+		}
+		if s.cfg.Ring != nil {
+			s.cfg.Ring.Add(sample)
+		}
+	}
+}
+
+// Sample measures one interval of d and leaves nothing attached. If ctx ends
+// first it returns what was measured until then together with ctx's error.
+func (s *Sampler) Sample(ctx context.Context, d time.Duration) (_ *Sample, err error) {
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	var ended error
+	select {
+	case <-ctx.Done():
+		ended = fmt.Errorf("measure for %v: %w", d, ctx.Err())
+	case <-timer.C:
+	}
+	sample, err := s.next()
+	if err != nil {
+		return nil, err
+	}
+	return sample, ended
+}
+
+// start attaches what the level asks for and takes the first reading.
+func (s *Sampler) start() error {
+	s.stale, s.refused = stale{}, nil
+	if s.cfg.Level < 1 {
+		s.missing = withoutBPF("level 0 was asked for: no BPF programs are attached")
+	} else {
+		s.programs, s.missing, s.refused = s.cfg.Attach()
+		if s.refused != nil {
+			s.programs, s.missing = nil, withoutBPF(s.refused.Error())
+		}
+	}
+	var err error
+	if s.prev, err = s.read(); err != nil {
+		return errors.Join(err, s.stop())
+	}
+	return nil
+}
+
+// withoutBPF lists what only the programs can tell.
+func withoutBPF(why string) []Unmeasured {
+	return []Unmeasured{
+		{What: "time per softirq and its context", Why: why},
+		{What: "polls, packets and time per NAPI", Why: why},
+		{What: "time per interrupt", Why: why},
+	}
+}
+
+func (s *Sampler) stop() error {
+	s.prev, s.spare = nil, nil
+	if s.programs == nil {
+		return nil
+	}
+	err := s.programs.Close()
+	s.programs = nil
+	return err
+}
+
+// next is the sample since the last reading.
+func (s *Sampler) next() (*Sample, error) {
+	cur, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	sample := Between(s.prev, cur, s.cfg.RXQueue)
+	if cur.BPF != nil {
+		s.forget(cur)
+	}
+	s.spare, s.prev = s.prev.BPF, cur
+	return sample, nil
+}
+
+// read takes a reading. Programs that can no longer be read are given up, and
+// measuring goes on at level 0.
+func (s *Sampler) read() (*Reading, error) {
+	now := s.cfg.Now()
+	var counters *bpf.Counters
+	if s.programs != nil {
+		counters = s.spare
+		if counters == nil {
+			counters = &bpf.Counters{}
+		}
+		s.spare = nil
+		if err := s.programs.Read(counters); err != nil {
+			counters = nil
+			s.refused = errors.Join(err, s.programs.Close())
+			s.programs, s.missing = nil, withoutBPF(s.refused.Error())
+		}
+	}
+	r := ReadHost(s.cfg.FS, now)
+	r.BPF = counters
+	r.Unmeasured = append(r.Unmeasured, s.missing...)
+	if r.Stat == nil && r.Softirqs == nil && r.Interrupts == nil && r.Softnet == nil && r.BPF == nil {
+		var why []error
+		for _, u := range r.Unmeasured {
+			why = append(why, fmt.Errorf("%s: %s", u.What, u.Why))
+		}
+		return nil, fmt.Errorf("read the kernel's counters: none can be read: %w", errors.Join(why...))
+	}
+	return r, nil
+}
+
+// forget deletes {NAPI, CPU} pairs long idle, from the kernel and from the
+// reading that the next sample starts from: should they return, they start from 0.
+func (s *Sampler) forget(cur *Reading) {
+	idle := s.stale.forget(cur.BPF, cur.At, s.programs.MaxNAPIs())
+	if len(idle) == 0 {
+		return
+	}
+	if err := s.programs.Forget(idle); err != nil {
+		// They stay and are tried again later; a full map shows as Lost.
+		return
+	}
+	gone := make(map[bpf.NAPIKey]bool, len(idle))
+	for _, k := range idle {
+		gone[k] = true
+	}
+	kept := 0
+	for i, k := range cur.BPF.NAPIKeys {
+		if !gone[k] {
+			cur.BPF.NAPIKeys[kept], cur.BPF.NAPIs[kept] = k, cur.BPF.NAPIs[i]
+			kept++
+		}
+	}
+	cur.BPF.NAPIKeys = slices.Delete(cur.BPF.NAPIKeys, kept, len(cur.BPF.NAPIKeys))
+	cur.BPF.NAPIs = slices.Delete(cur.BPF.NAPIs, kept, len(cur.BPF.NAPIs))
+}
