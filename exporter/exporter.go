@@ -45,7 +45,8 @@ type irqKey struct {
 // concurrent use.
 type Exporter struct {
 	netns uint64
-	limit int // MaxSeries, smaller in tests
+	only  []string // interfaces; empty: all
+	limit int      // MaxSeries, smaller in tests
 
 	mu      sync.Mutex
 	napis   map[napiKey]*napiTotals
@@ -62,10 +63,11 @@ type Exporter struct {
 
 // New makes an Exporter for Samples read in the network namespace with this inode.
 // Devices of other namespaces may bear the same names, so they are counted
-// together as OtherNetns.
-func New(netns uint64) *Exporter {
+// together as OtherNetns. With names, only these interfaces are exported.
+func New(netns uint64, only ...string) *Exporter {
 	return &Exporter{
 		netns:   netns,
+		only:    only,
 		limit:   MaxSeries,
 		napis:   map[napiKey]*napiTotals{},
 		hists:   map[queueKey]*histTotals{},
@@ -111,6 +113,9 @@ func (e *Exporter) addDevices(devs []collector.Device) {
 	there := make(map[string]bool, len(devs))
 	for i := range devs {
 		d := &devs[i]
+		if !e.wanted(d.Name) {
+			continue
+		}
 		there[d.Name] = true
 		t := e.devices[d.Name]
 		if t == nil || t.IfIndex != d.IfIndex {
@@ -134,6 +139,10 @@ func (e *Exporter) addDevices(devs []collector.Device) {
 	}
 }
 
+func (e *Exporter) wanted(device string) bool {
+	return len(e.only) == 0 || slices.Contains(e.only, device)
+}
+
 func (e *Exporter) forget(device string) {
 	delete(e.devices, device)
 	maps.DeleteFunc(e.napis, func(k napiKey, _ *napiTotals) bool { return k.device == device })
@@ -144,6 +153,9 @@ func (e *Exporter) addNAPI(n *collector.NAPI) {
 	k := napiKey{n.Device, n.RXQueue, n.CPU}
 	if n.Netns != 0 && n.Netns != e.netns {
 		k.device, k.queue = OtherNetns, noQueue
+	}
+	if !e.wanted(k.device) {
+		return
 	}
 	if _, ok := e.napis[k]; !ok && len(e.napis) >= e.limit {
 		k = napiKey{Overflow, noQueue, -1}

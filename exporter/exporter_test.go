@@ -215,6 +215,21 @@ func TestSeriesOfGoneDevicesAreForgotten(t *testing.T) {
 	}
 }
 
+// TestOnlyNamedInterfaces: a device of another namespace with the same name is not it.
+func TestOnlyNamedInterfaces(t *testing.T) {
+	e := New(ownNetns, "eth0")
+	e.Add(sample())
+	got := scrape(t, e)
+	for _, device := range []string{"lo", "backlog", OtherNetns} {
+		if strings.Contains(got, `device="`+device+`"`) {
+			t.Errorf("%s is exported though only eth0 was asked for", device)
+		}
+	}
+	if v := value(t, got, `rxsteer_napi_packets_total{cpu="0",device="eth0",queue="0"}`); v != "1000" {
+		t.Errorf("packets of eth0 = %s, want 1000", v)
+	}
+}
+
 func TestSeriesAreBounded(t *testing.T) {
 	e := New(ownNetns)
 	e.limit = 3

@@ -133,7 +133,7 @@ var ContextNames = [collector.Contexts]string{"task", "idle", "ksoftirqd"}
 
 var cpuSplits = []cpuSplit{
 	{"softirq_seconds_total", "Time in softirq handlers by vector.", "vector", true, perVector(func(t *cpuTotals, v int) float64 { return seconds(t.SoftirqTime[v]) })},
-	{"softirq_runs_total", "Runs of softirq handlers by vector.", "vector", true, perVector(func(t *cpuTotals, v int) float64 { return float64(t.SoftirqRuns[v]) })},
+	{"softirq_runs_total", "Runs of softirq handlers by vector.", "vector", false, perVector(func(t *cpuTotals, v int) float64 { return float64(t.SoftirqRuns[v]) })},
 	{"net_rx_context_seconds_total", "NET_RX softirq time by what it ran over: a task, the idle CPU, or in ksoftirqd.", "context", true, perContext(func(t *cpuTotals, c int) float64 { return seconds(t.TimeIn[c]) })},
 	{"net_rx_context_runs_total", "NET_RX softirq runs by what they ran over: a task, the idle CPU, or in ksoftirqd.", "context", true, perContext(func(t *cpuTotals, c int) float64 { return float64(t.RunsIn[c]) })},
 	{"cpu_seconds_total", "CPU time by /proc/stat in the sampled intervals (USER_HZ resolution).", "mode", false, []cpuPart{
