@@ -2,19 +2,21 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/steer/plan"
 )
 
-// Host is the part of a host that a transaction needs; knob.Machine is one.
+// Host is the part of a host that a transaction needs; *knob.Machine is one.
 type Host interface {
-	// Snapshot reads everything that is set.
-	Snapshot(ctx context.Context) (*knob.Snapshot, error)
+	// Snapshot reads everything that is set, of all devices when none is named.
+	Snapshot(ctx context.Context, devices ...string) (*knob.Snapshot, error)
 	// Read reads one setting; what cannot be read is an unknown or absent Value.
 	Read(ctx context.Context, ref knob.Ref) knob.Value
-	// Write sets one setting from a value it is expected to have.
+	// Write sets one setting if it still has the value from.
 	Write(ctx context.Context, ref knob.Ref, from, to knob.Value) error
 }
 
@@ -27,9 +29,111 @@ type State string
 const (
 	Planned     State = "planned"
 	Journalled  State = "journalled"
-	Applying    State = "applying"
+	Applying    State = "applying" // writing, or putting back
 	Unconfirmed State = "unconfirmed"
 	Kept        State = "kept"
 	RolledBack  State = "rolled back"
 	Partial     State = "partial" // the world changed; what could not be restored is listed
 )
+
+// Errors a caller may act on.
+var (
+	ErrLocked     = errors.New("another rxsteer is at work")
+	ErrNewer      = errors.New("written by a newer rxsteer")
+	ErrIdentity   = errors.New("the plan was made for something else")
+	ErrRisk       = errors.New("risk not allowed")
+	ErrStale      = errors.New("settings changed since the plan was made")
+	ErrUnfinished = errors.New("an earlier transaction is unfinished")
+	ErrNoSuch     = errors.New("no such transaction")
+)
+
+// Config is what an Engine works with.
+type Config struct {
+	Dir  string // of the journal; "" is DefaultDir
+	Host Host
+	// Sample measures before and after; nil applies without a verdict.
+	Sample Sampler
+	// Meaning says what an error of a write means (knob.Meaning); nil adds nothing.
+	Meaning func(knob.Ref, error) string
+	// Now is the wall clock, Uptime the time since boot that confirmation deadlines count in, so
+	// that a clock step neither shortens nor extends them. nil are the system's.
+	Now    func() time.Time
+	Uptime func() time.Duration
+	// Progress, when set, is told each step as it begins ("write rps-cpus of eth0 rx-0").
+	Progress func(string)
+
+	wrap func(disk) disk // tests: fails single journal writes
+}
+
+// DefaultDir is where the journal is: settings and journal die together at the end of the boot.
+const DefaultDir = "/run/rxsteer"
+
+// Options are what the user grants one transaction.
+type Options struct {
+	// Allow are the risks granted; nil is reorder only. NoRisk needs no grant.
+	Allow []plan.Risk
+	// ConfirmWithin > 0 leaves the transaction unconfirmed and overdue after that long.
+	ConfirmWithin time.Duration
+	// Windows of Window each are measured before and after; 0 are 5 of 1 s. The
+	// first Settle (0: half a Window) after the last write is not judged.
+	Windows int
+	Window  time.Duration
+	Settle  time.Duration
+}
+
+// Result is what became of a transaction.
+type Result struct {
+	ID    string `json:"id"`
+	State State  `json:"state"`
+	// Why the state is what it is, in one sentence.
+	Why   string `json:"why"`
+	Steps []Step `json:"steps"`
+	// Unasked are settings that changed although no change of the plan names them.
+	Unasked []Unasked `json:"unasked"`
+	Verdict *Verdict  `json:"verdict,omitempty"`
+	// Left are the settings that could not be put back.
+	Left []Left `json:"left"`
+	// Confirm is how long after now the transaction is undone unless confirmed.
+	Confirm time.Duration `json:"confirm_within_ns,omitempty"`
+}
+
+// Outcome of one change.
+type Outcome string
+
+const (
+	Applied  Outcome = "applied"
+	Adjusted Outcome = "adjusted" // the kernel took less or rounded up
+	Already  Outcome = "already"  // had the value before
+	Stale    Outcome = "stale"    // somebody else moved it: not touched
+	Failed   Outcome = "failed"
+	Restored Outcome = "restored"
+	Lost     Outcome = "not restored"
+	Skipped  Outcome = "skipped" // never written
+)
+
+// Step is one change and what became of it.
+type Step struct {
+	knob.Ref
+	From    knob.Value `json:"from"`
+	To      knob.Value `json:"to"`
+	Got     knob.Value `json:"got"` // read back
+	Outcome Outcome    `json:"outcome"`
+	Note    string     `json:"note,omitempty"`
+}
+
+// Unasked is a setting that changed around our writes.
+type Unasked struct {
+	knob.Ref
+	From    knob.Value `json:"from"`
+	To      knob.Value `json:"to"`
+	PutBack bool       `json:"put_back"`
+	Note    string     `json:"note"`
+}
+
+// Left is a setting that does not have the value it had before.
+type Left struct {
+	knob.Ref
+	Want knob.Value `json:"want"`
+	Is   knob.Value `json:"is"`
+	Why  string     `json:"why"`
+}

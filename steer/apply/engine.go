@@ -1,0 +1,728 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/internal/cpuset"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/steer/plan"
+)
+
+// Engine runs transactions on one host. It holds the lock of its journal
+// until Close. It is not safe for concurrent use.
+type Engine struct {
+	c      Config
+	j      *journal
+	unlock func() error
+	host   knob.Identity
+}
+
+// Open takes the lock and reads the journal of this boot. Errors wrap ErrLocked and ErrNewer.
+// Call Recover before anything else that writes.
+func Open(ctx context.Context, c Config) (*Engine, error) {
+	c.Dir = cmp.Or(c.Dir, DefaultDir)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Uptime == nil {
+		c.Uptime = uptime
+	}
+	snap, err := c.Host.Snapshot(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("identify host: %w", err)
+	}
+	if snap.Host.BootID == "" {
+		return nil, errors.New("identify host: it does not tell its boot ID, without which a journal cannot be trusted")
+	}
+	j, unlock, err := openJournal(c.Dir, snap.Host.BootID, c.Now, c.wrap)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{c: c, j: j, unlock: unlock, host: snap.Host}, nil
+}
+
+// uptime is the time since boot, suspend included.
+func uptime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0 // cannot fail for a clock every kernel since 2.6.39 has
+	}
+	return time.Duration(ts.Nano())
+}
+
+// Close gives the lock back.
+func (e *Engine) Close() error { return e.unlock() }
+
+// Transactions lists those of this boot, oldest first.
+func (e *Engine) Transactions() []Transaction {
+	var out []Transaction
+	for _, t := range e.j.txs {
+		out = append(out, *t)
+	}
+	return out
+}
+
+func (e *Engine) progress(format string, args ...any) {
+	if e.c.Progress != nil {
+		e.c.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// Apply makes a plan true as one transaction. Errors before the first write (ErrIdentity, ErrRisk,
+// ErrUnfinished, ErrStale, a bad change) leave the host as it was and the
+// journal without an entry; afterwards a Result always comes back, with an error only when the
+// journal could not be written.
+func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
+	for _, t := range e.j.txs {
+		if !t.finished() {
+			return nil, fmt.Errorf("apply: %w: %s is %s; confirm it or roll it back", ErrUnfinished, t.ID, t.State)
+		}
+	}
+	if err := allowed(p, o); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	snap, err := e.c.Host.Snapshot(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	if err := e.check(p, snap); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	res := &Result{State: Planned, Steps: make([]Step, len(p.Changes)), Unasked: []Unasked{}, Left: []Left{}}
+	for i, c := range p.Changes {
+		res.Steps[i] = Step{Ref: c.Ref(), From: c.From, To: c.To, Outcome: Skipped}
+	}
+	if len(p.Changes) == 0 {
+		res.Why = "the plan has no changes"
+		return res, nil
+	}
+	if todo, stale := e.todo(ctx, res); todo == 0 {
+		if stale > 0 {
+			return res, fmt.Errorf("apply: %w: %d of %d; make a new plan", ErrStale, stale, len(res.Steps))
+		}
+		res.Why = "every setting already has the value planned"
+		return res, nil
+	}
+	o.Windows, o.Window = cmp.Or(o.Windows, 5), cmp.Or(o.Window, time.Second)
+	o.Settle = cmp.Or(o.Settle, o.Window/2)
+	e.progress("measure before")
+	before, err := e.windows(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("apply: measure before: %w", err)
+	}
+	base, err := e.c.Host.Snapshot(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	if err := e.check(p, base); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+
+	res.ID = strconv.Itoa(len(e.j.txs) + 1)
+	if err := e.j.append(record{Type: recBegin, TX: res.ID, Plan: p}); err != nil {
+		return nil, fmt.Errorf("apply: %w; nothing was changed", err)
+	}
+	t := e.j.find(res.ID)
+	if why := e.write(ctx, t, res, base); why != "" {
+		return e.undo(t, res, why)
+	}
+	if e.c.Sample != nil {
+		e.progress("settle")
+		if !sleep(ctx, o.Settle) {
+			return e.undo(t, res, "interrupted")
+		}
+		e.progress("measure after")
+		after, err := e.windows(ctx, o)
+		if err != nil {
+			return e.undo(t, res, fmt.Sprintf("could not be judged: %v", err))
+		}
+		res.Verdict = Judge(before, after)
+		if res.Verdict.Word == Worse {
+			return e.undo(t, res, "worse: "+res.Verdict.Why)
+		}
+	}
+	e.still(ctx, res)
+	if ctx.Err() != nil {
+		return e.undo(t, res, "interrupted")
+	}
+	state := record{Type: recState, TX: t.ID, State: Kept, Why: "applied"}
+	if res.Verdict != nil {
+		state.Why = string(res.Verdict.Word) + ": " + res.Verdict.Why
+	}
+	if o.ConfirmWithin > 0 {
+		state.State, state.Deadline = Unconfirmed, e.c.Uptime()+o.ConfirmWithin
+		res.Confirm = o.ConfirmWithin
+	}
+	if err := e.j.append(state); err != nil {
+		// A change nobody can take back later is no change to keep.
+		return e.undo(t, res, err.Error())
+	}
+	res.State, res.Why = state.State, state.Why
+	return res, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// allowed refuses changes no plan may hold and risks that were not granted.
+func allowed(p *plan.Plan, o Options) error {
+	grants := o.Allow
+	if grants == nil {
+		grants = []plan.Risk{plan.Reorder}
+	}
+	seen := map[knob.Ref]bool{}
+	for i, c := range p.Changes {
+		if err := plan.Check(c, cpuset.Set{}); err != nil {
+			return fmt.Errorf("change %d (%s): %w", i+1, c.Ref(), err)
+		}
+		if seen[c.Ref()] {
+			return fmt.Errorf("change %d: %s is already changed by this plan", i+1, c.Ref())
+		}
+		seen[c.Ref()] = true
+		if c.Risk != plan.NoRisk && !slices.Contains(grants, c.Risk) {
+			return fmt.Errorf("change %d (%s): %w: %s; grant it with --allow %s", i+1, c.Ref(), ErrRisk, c.Risk, c.Risk)
+		}
+		if (c.Risk == plan.Pause || c.Risk == plan.Flap) && o.ConfirmWithin <= 0 {
+			return fmt.Errorf("change %d (%s): %w: %s without --confirm-within", i+1, c.Ref(), ErrRisk, c.Risk)
+		}
+	}
+	return nil
+}
+
+// check refuses a plan made for another boot, namespace or device.
+func (e *Engine) check(p *plan.Plan, s *knob.Snapshot) error {
+	differs := func(what string, want, is any) error {
+		return fmt.Errorf("%w: %s was %v and is %v; make a new plan", ErrIdentity, what, want, is)
+	}
+	id := p.Identity
+	switch {
+	case id.BootID != s.Host.BootID:
+		return differs("boot ID", id.BootID, s.Host.BootID)
+	case id.Netns != s.Host.Netns:
+		return differs("network namespace", id.Netns, s.Host.Netns)
+	}
+	online, err := cpuset.ParseList(s.Host.CPUs)
+	if err != nil {
+		return fmt.Errorf("identify host: online CPUs: %w", err)
+	}
+	want := map[string]plan.Device{}
+	for _, d := range id.Devices {
+		want[d.Name] = d
+	}
+	is := map[string]plan.Device{}
+	for _, d := range s.Devices {
+		is[d.Name] = plan.Of(d)
+	}
+	for i, c := range p.Changes {
+		if err := plan.Check(c, online); err != nil {
+			return fmt.Errorf("change %d (%s): %w", i+1, c.Ref(), err)
+		}
+		dev := c.Target.Device()
+		if dev == "" {
+			continue
+		}
+		w, ok := want[dev]
+		if !ok {
+			return fmt.Errorf("%w: its identity does not name %s; make a new plan", ErrIdentity, dev)
+		}
+		d, ok := is[dev]
+		switch {
+		case !ok:
+			return fmt.Errorf("%w: there is no device %s here", ErrIdentity, dev)
+		case d.IfIndex != w.IfIndex:
+			return differs("ifindex of "+dev, w.IfIndex, d.IfIndex)
+		case d.Bus != w.Bus:
+			return differs("bus address of "+dev, w.Bus, d.Bus)
+		case d.Driver != w.Driver:
+			return differs("driver of "+dev, w.Driver, d.Driver)
+		case d.RXQueues != w.RXQueues || d.TXQueues != w.TXQueues:
+			return differs("queues of "+dev, fmt.Sprintf("%d rx %d tx", w.RXQueues, w.TXQueues), fmt.Sprintf("%d rx %d tx", d.RXQueues, d.TXQueues))
+		case d.Table != w.Table:
+			return differs("table size of "+dev, w.Table, d.Table)
+		}
+	}
+	return nil
+}
+
+// todo reads every setting and counts those to write and those that moved.
+func (e *Engine) todo(ctx context.Context, res *Result) (todo, stale int) {
+	for i := range res.Steps {
+		s := &res.Steps[i]
+		s.Got = e.c.Host.Read(ctx, s.Ref)
+		switch {
+		case s.Got.Equal(s.To):
+			s.Outcome = Already
+		case !s.Got.Equal(s.From):
+			s.Outcome, s.Note = Stale, moved(s.From, s.Got)
+			stale++
+		default:
+			s.Outcome = Skipped
+			todo++
+		}
+	}
+	return todo, stale
+}
+
+func moved(from, is knob.Value) string {
+	if !is.Known() {
+		return fmt.Sprintf("planned on %s, now %s: %s", text(from), text(is), is.Reason())
+	}
+	return fmt.Sprintf("planned on %s, now %s: somebody else changed it, left alone", text(from), text(is))
+}
+
+// text shows a value; the empty CPU set as "off".
+func text(v knob.Value) string {
+	if s := v.String(); s != "" {
+		return s
+	}
+	return "off"
+}
+
+// windows measures the windows of one side; none without a sampler.
+func (e *Engine) windows(ctx context.Context, o Options) ([]*collector.Sample, error) {
+	if e.c.Sample == nil {
+		return nil, nil
+	}
+	var out []*collector.Sample
+	for range o.Windows {
+		s, err := e.c.Sample(ctx, o.Window)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// write makes the changes in order. It returns why the transaction must be undone, or "".
+func (e *Engine) write(ctx context.Context, t *Transaction, res *Result, base *knob.Snapshot) string {
+	if err := e.j.append(record{Type: recState, TX: t.ID, State: Applying}); err != nil {
+		return err.Error()
+	}
+	for i := range res.Steps {
+		if ctx.Err() != nil {
+			return "interrupted"
+		}
+		if why := e.writeOne(ctx, t, i, &res.Steps[i]); why != "" {
+			return why
+		}
+		// Changes of one setting of one device are one step: look around after the last.
+		if i+1 < len(res.Steps) && res.Steps[i+1].Knob == res.Steps[i].Knob && res.Steps[i+1].Target.Device() == res.Steps[i].Target.Device() {
+			continue
+		}
+		now, err := e.c.Host.Snapshot(ctx)
+		if err != nil {
+			return fmt.Sprintf("cannot see what else changed: %v", err)
+		}
+		if why := e.unasked(ctx, t, res, base, now, res.Steps[i].Target.Device()); why != "" {
+			return why
+		}
+		base = now
+	}
+	return ""
+}
+
+func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) string {
+	s.Got = e.c.Host.Read(ctx, s.Ref)
+	switch {
+	case s.Got.Equal(s.To):
+		s.Outcome = Already
+		return ""
+	case !s.Got.Equal(s.From):
+		s.Outcome, s.Note = Stale, moved(s.From, s.Got)
+		return ""
+	}
+	e.progress("write %s: %s → %s", s.Ref, text(s.From), text(s.To))
+	if err := e.j.append(record{Type: recWrite, TX: t.ID, Index: &i}); err != nil {
+		return err.Error()
+	}
+	err := e.c.Host.Write(ctx, s.Ref, s.From, s.To)
+	s.Got = e.c.Host.Read(ctx, s.Ref)
+	if err != nil {
+		s.Outcome, s.Note = Failed, e.explain(s.Ref, err)
+		taken := s.Got.Equal(s.To)
+		if s.Got.Known() && !taken {
+			if jerr := e.j.append(record{Type: recSkip, TX: t.ID, Index: &i}); jerr != nil {
+				return jerr.Error()
+			}
+			if !s.Got.Equal(s.From) {
+				s.Outcome, s.Note = Stale, moved(s.From, s.Got)
+				return ""
+			}
+		}
+		return s.Note
+	}
+	if err := e.j.append(record{Type: recWrote, TX: t.ID, Index: &i, Value: &s.Got}); err != nil {
+		return err.Error()
+	}
+	switch note, ok := adjusted(s.Ref, s.To, s.Got); {
+	case s.Got.Equal(s.To):
+		s.Outcome = Applied
+	case ok:
+		s.Outcome, s.Note = Adjusted, note
+	case s.Got.Equal(s.From):
+		s.Outcome, s.Note = Failed, fmt.Sprintf("%s: the write was accepted and changed nothing", s.Ref)
+		return s.Note
+	default:
+		s.Outcome, s.Note = Failed, fmt.Sprintf("%s: wrote %s, reads %s", s.Ref, text(s.To), text(s.Got))
+		return s.Note
+	}
+	return ""
+}
+
+// explain is an error of a write with what it means.
+func (e *Engine) explain(ref knob.Ref, err error) string {
+	if e.c.Meaning != nil {
+		if m := e.c.Meaning(ref, err); m != "" {
+			return err.Error() + ": " + m
+		}
+	}
+	return err.Error()
+}
+
+// adjusted reports whether a setting that was set to want and reads got was taken as the kernel
+// takes it: CPU sets without isolated CPUs (rps_cpumask_housekeeping in
+// net/core/net-sysfs.c; interrupts without offline ones), flow tables rounded up to a power of two
+// (store_rps_dev_flow_table_cnt, rps_sock_flow_sysctl).
+func adjusted(ref knob.Ref, want, got knob.Value) (string, bool) {
+	switch ref.Knob {
+	case "rps-cpus", "xps-cpus", "irq-affinity":
+		w, ok1 := set(want)
+		g, ok2 := set(got)
+		if ok1 && ok2 && !g.IsEmpty() && g.SubsetOf(w) && g != w {
+			return fmt.Sprintf("the kernel took %s of %s: the others are isolated or offline", g, w), true
+		}
+	case "rps-flow-cnt", "rps-sock-flow-entries":
+		var w, g int64
+		if want.Decode(&w) == nil && got.Decode(&g) == nil && w > 1 && g == 1<<bits.Len64(uint64(w-1)) && g != w {
+			return fmt.Sprintf("the kernel rounded %d up to %d", w, g), true
+		}
+	}
+	return "", false
+}
+
+func set(v knob.Value) (cpuset.Set, bool) {
+	var text string
+	if v.Decode(&text) != nil {
+		return cpuset.Set{}, false
+	}
+	s, err := cpuset.ParseList(text)
+	return s, err == nil
+}
+
+// facts are kinds that report rather than set: they may change at any time.
+var facts = []knob.Kind{"channels-max", "rings-max", "rss-input-xfrm", "features-fixed", "features-wanted", "irq-effective", "irq-hint"}
+
+// unasked finds what changed around a step without being asked for, and puts it back where it is
+// on the device just written.
+func (e *Engine) unasked(ctx context.Context, t *Transaction, res *Result, before, after *knob.Snapshot, device string) string {
+	asked := map[knob.Ref]bool{}
+	for _, s := range res.Steps {
+		asked[s.Ref] = true
+	}
+	for _, d := range knob.Diff(before, after) {
+		if asked[d.Ref] || slices.Contains(facts, d.Knob) {
+			continue
+		}
+		u := Unasked{Ref: d.Ref, From: d.From, To: d.To}
+		switch {
+		case device == "" || d.Target.Device() != device:
+			u.Note = "not on the device just written: left alone"
+		case !d.From.Known() || !d.To.Known():
+			u.Note = "came or went with the change"
+		default:
+			e.progress("put back %s: %s → %s", d.Ref, text(d.To), text(d.From))
+			if err := e.j.append(record{Type: recPutBack, TX: t.ID, Ref: &d.Ref, From: &d.To, Value: &d.From}); err != nil {
+				res.Unasked = append(res.Unasked, u)
+				return err.Error()
+			}
+			if l := e.restore(ctx, d.Ref, d.From, func(v knob.Value) bool { return v.Equal(d.To) }); l != nil {
+				u.Note = l.Why
+				res.Unasked = append(res.Unasked, u)
+				return fmt.Sprintf("%s changed unasked and cannot be put back: %s", d.Ref, l.Why)
+			}
+			u.PutBack, u.Note = true, "changed with our write and was put back"
+		}
+		res.Unasked = append(res.Unasked, u)
+	}
+	return ""
+}
+
+// still notes settings that somebody else took during the measurement.
+func (e *Engine) still(ctx context.Context, res *Result) {
+	for i := range res.Steps {
+		s := &res.Steps[i]
+		if s.Outcome != Applied && s.Outcome != Adjusted {
+			continue
+		}
+		if now := e.c.Host.Read(ctx, s.Ref); !now.Equal(s.Got) {
+			s.Outcome, s.Note = Stale, fmt.Sprintf("written as %s, now %s: somebody else changed it since, left alone", text(s.Got), text(now))
+			s.Got = now
+		}
+	}
+}
+
+// restore puts a setting back to want if it holds a value that is ours. It returns what is left
+// when that is not possible, nil when the setting holds want.
+func (e *Engine) restore(ctx context.Context, ref knob.Ref, want knob.Value, ours func(knob.Value) bool) *Left {
+	const tries = 3 // transient refusals: no vector free, device busy
+	var why string
+	for range tries {
+		now := e.c.Host.Read(ctx, ref)
+		switch {
+		case now.Equal(want):
+			return nil
+		case now.IsAbsent():
+			return &Left{ref, want, now, "it is gone: " + now.Reason()}
+		case !now.Known():
+			why = "cannot be read: " + now.Reason()
+			continue
+		case !ours(now):
+			return &Left{ref, want, now, "somebody else changed it: left alone"}
+		}
+		if err := e.c.Host.Write(ctx, ref, now, want); err != nil {
+			why = e.explain(ref, err)
+		} else {
+			why = "the write back was accepted and changed nothing"
+		}
+	}
+	now := e.c.Host.Read(ctx, ref)
+	if now.Equal(want) {
+		return nil
+	}
+	return &Left{ref, want, now, why}
+}
+
+// undo puts everything a transaction wrote back in reverse order, each only while it still is
+// ours, and ends it as rolled back or partial. Interruption does not stop it.
+func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) {
+	ctx := context.Background()
+	e.progress("roll back: %s", why)
+	// Putting back comes before writing about it: a full disk must not keep the host changed.
+	jerr := e.j.append(record{Type: recUndo, TX: t.ID, Why: why})
+	res.Left = []Left{}
+	for i := len(res.Steps) - 1; i >= 0; i-- {
+		s := &res.Steps[i]
+		achieved, written := t.written[i]
+		if !written {
+			continue
+		}
+		l := e.restore(ctx, s.Ref, s.From, func(now knob.Value) bool {
+			if now.Equal(s.To) || achieved != nil && now.Equal(*achieved) {
+				return true
+			}
+			_, ok := adjusted(s.Ref, s.To, now)
+			return ok && achieved == nil // died between the write and reading it back
+		})
+		if l != nil {
+			s.Outcome, s.Got = Lost, l.Is
+			s.Note = l.Why
+			res.Left = append(res.Left, *l)
+			continue
+		}
+		if s.Outcome != Failed && s.Outcome != Stale {
+			s.Outcome = Restored
+		}
+		s.Got = s.From
+	}
+	for i := len(t.putBacks) - 1; i >= 0; i-- {
+		p := t.putBacks[i]
+		if l := e.restore(ctx, p.ref, p.to, func(now knob.Value) bool { return now.Equal(p.from) }); l != nil {
+			res.Left = append(res.Left, *l)
+		}
+	}
+	res.State, res.Why = RolledBack, why
+	if len(res.Left) > 0 {
+		res.State = Partial
+	}
+	err := e.j.append(record{Type: recState, TX: t.ID, State: res.State, Why: why, Left: res.Left})
+	if err != nil {
+		return res, fmt.Errorf("roll back of transaction %s is done but not recorded: %w", t.ID, errors.Join(jerr, err))
+	}
+	return res, nil
+}
+
+// result starts the account of a transaction read from the journal.
+func (t *Transaction) result() *Result {
+	res := &Result{ID: t.ID, State: t.State, Why: t.Why, Steps: make([]Step, len(t.Plan.Changes)), Unasked: []Unasked{}, Left: []Left{}}
+	for i, c := range t.Plan.Changes {
+		res.Steps[i] = Step{Ref: c.Ref(), From: c.From, To: c.To, Outcome: Skipped}
+	}
+	return res
+}
+
+// Recover finishes what an earlier run left: transactions it died in, and unconfirmed ones whose time
+// ran out, are rolled back. An unconfirmed one with time left is not touched.
+func (e *Engine) Recover() ([]*Result, error) {
+	var out []*Result
+	var errs []error
+	for i := len(e.j.txs) - 1; i >= 0; i-- {
+		t := e.j.txs[i]
+		why := ""
+		switch {
+		case t.finished():
+			continue
+		case t.State == Unconfirmed && e.c.Uptime() < t.Deadline:
+			continue
+		case t.State == Unconfirmed:
+			why = "not confirmed in time"
+		default:
+			why = "the run that made it ended in the middle"
+		}
+		if err := e.sameNetns(t); err != nil {
+			errs = append(errs, fmt.Errorf("recover: %w", err))
+			continue
+		}
+		res, err := e.undo(t, t.result(), why)
+		out = append(out, res)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("recover: %w", err))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// sameNetns refuses to touch a transaction of another network namespace: the same names mean other
+// devices there.
+func (e *Engine) sameNetns(t *Transaction) error {
+	if t.Plan.Identity.Netns != e.host.Netns {
+		return fmt.Errorf("transaction %s: %w: it belongs to network namespace %d, this is %d; run rxsteer there", t.ID, ErrIdentity, t.Plan.Identity.Netns, e.host.Netns)
+	}
+	return nil
+}
+
+// last is the newest transaction in one of the states, nil when there is none.
+func (e *Engine) last(states ...State) *Transaction {
+	for i := len(e.j.txs) - 1; i >= 0; i-- {
+		if slices.Contains(states, e.j.txs[i].State) {
+			return e.j.txs[i]
+		}
+	}
+	return nil
+}
+
+// Confirm keeps an unconfirmed transaction; id "" is the last one.
+func (e *Engine) Confirm(id string) (*Result, error) {
+	t := e.last(Unconfirmed)
+	if id != "" {
+		t = e.j.find(id)
+	}
+	switch {
+	case t == nil:
+		return nil, fmt.Errorf("confirm %s: %w", cmp.Or(id, "the last transaction"), ErrNoSuch)
+	case t.State != Unconfirmed:
+		return nil, fmt.Errorf("confirm %s: it is %s, there is nothing to confirm", t.ID, t.State)
+	case e.c.Uptime() >= t.Deadline:
+		return nil, fmt.Errorf("confirm %s: its time ran out %s ago: it is being rolled back", t.ID, (e.c.Uptime() - t.Deadline).Round(time.Second))
+	}
+	if err := e.j.append(record{Type: recState, TX: t.ID, State: Kept, Why: "confirmed"}); err != nil {
+		return nil, fmt.Errorf("confirm %s: %w", t.ID, err)
+	}
+	return t.result(), nil
+}
+
+// Rollback undoes one transaction; id "" is the last that changed something.
+func (e *Engine) Rollback(id string) (*Result, error) {
+	t := e.last(Kept, Unconfirmed, Applying, Journalled, Partial)
+	if id != "" {
+		t = e.j.find(id)
+	}
+	switch {
+	case t == nil:
+		return nil, fmt.Errorf("roll back %s: %w", cmp.Or(id, "the last transaction"), ErrNoSuch)
+	case t.State == RolledBack:
+		return nil, fmt.Errorf("roll back %s: it already is", t.ID)
+	}
+	if err := e.sameNetns(t); err != nil {
+		return nil, fmt.Errorf("roll back: %w", err)
+	}
+	return e.undo(t, t.result(), "asked for")
+}
+
+// RollbackOriginal undoes every transaction of this boot and network namespace, newest first.
+func (e *Engine) RollbackOriginal() ([]*Result, error) {
+	var out []*Result
+	var errs []error
+	for i := len(e.j.txs) - 1; i >= 0; i-- {
+		t := e.j.txs[i]
+		if t.State == RolledBack || e.sameNetns(t) != nil {
+			continue
+		}
+		res, err := e.undo(t, t.result(), "asked for: back to the original")
+		out = append(out, res)
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// Watch waits until an unconfirmed transaction is confirmed, rolled back or overdue, and rolls it back
+// in the last case. It is what the detached process of apply --confirm-within runs; nil means there was
+// nothing to do. It holds the lock only while rolling back.
+func Watch(ctx context.Context, c Config, id string) (*Result, error) {
+	clock := c.Uptime
+	if clock == nil {
+		clock = uptime
+	}
+	const again = 200 * time.Millisecond // between looks while somebody else holds the lock
+	for {
+		txs, _, err := History(c.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("watch %s: %w", id, err)
+		}
+		i := slices.IndexFunc(txs, func(t Transaction) bool { return t.ID == id })
+		if i < 0 {
+			return nil, fmt.Errorf("watch %s: %w", id, ErrNoSuch)
+		}
+		if txs[i].finished() {
+			return nil, nil
+		}
+		// Look at least every second: a confirmation ends the watch early.
+		wait := again
+		if left := txs[i].Deadline - clock(); txs[i].State == Unconfirmed && left > 0 {
+			wait = min(left, time.Second)
+		} else {
+			res, err := overdue(ctx, c, id)
+			if !errors.Is(err, ErrLocked) {
+				return res, err
+			}
+		}
+		if !sleep(ctx, wait) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func overdue(ctx context.Context, c Config, id string) (*Result, error) {
+	e, err := Open(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", id, err)
+	}
+	defer e.Close()
+	all, err := e.Recover()
+	for _, r := range all {
+		if r.ID == id {
+			return r, err
+		}
+	}
+	return nil, err
+}
