@@ -3,7 +3,6 @@ package ethtool
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
@@ -23,7 +22,7 @@ var (
 	ErrMalformed    = errors.New("malformed kernel reply") // cut short or of the wrong size
 )
 
-// sentinels is the one place where an errno gets its meaning.
+// sentinel is the one place where an errno gets its meaning.
 func sentinel(e syscall.Errno) error {
 	switch e {
 	case syscall.EOPNOTSUPP, syscall.ENOTTY, syscall.ENOSYS:
@@ -85,9 +84,6 @@ func Wrap(op string, err error) error {
 	var no syscall.Errno
 	if errors.As(err, &no) {
 		return &Error{Op: op, Errno: no, Message: msg}
-	}
-	if errors.Is(err, fs.ErrNotExist) { // genetlink's answer for an absent family
-		return &Error{Op: op, Errno: syscall.EOPNOTSUPP, Message: msg}
 	}
 	return fmt.Errorf("%s: %w", op, err)
 }
