@@ -85,7 +85,7 @@ func RiskOf(k Kind) Risk {
 // the attributes that v names: pass Delta(now, to) for the shortest.
 func Command(r Ref, v Value) string {
 	f, ok := familyOf(r.Knob)
-	if !ok || f.command == nil || !Writable(r.Knob) || v.state == unknown {
+	if !ok || f.command == nil || !Writable(r.Knob) || v.state == unknown || v.state == absent && r.Knob != NtupleRule {
 		return ""
 	}
 	return f.command(r, v)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,44 +111,66 @@ func (m *Machine) listIRQs(dev string) []Setting {
 }
 
 // sysVectors finds a device's vectors in sysfs and procfs: the msi_irqs folder of
-// its bus device, or for virtio of the device above, else the legacy irq file, else
-// the actions under /proc/irq that hold the interface name as a word.
+// its bus device, for virtio of the PCI device above it, else the irq file, else
+// the actions under /proc/irq that hold the interface name as a word. Virtual devices
+// have none.
 type sysVectors struct{ fs host.FS }
 
 func (s sysVectors) Vectors(dev string) ([]int, error) {
 	if !validDevice(dev) {
 		return nil, fmt.Errorf("find vectors: no device %q", dev)
 	}
-	base := "/sys/class/net/" + dev + "/device"
+	dir, ok := s.busDevice(dev)
+	if !ok {
+		return nil, nil
+	}
 	var found []int
-	for _, dir := range [...]string{base, base + "/.."} {
-		es, err := s.fs.ReadDir(dir + "/msi_irqs")
-		if err != nil {
-			continue
-		}
+	es, err := s.fs.ReadDir(dir + "/msi_irqs")
+	if err == nil {
 		for _, e := range es {
 			if n, err := strconv.Atoi(e.Name()); err == nil && n > 0 && s.requested(n) {
 				found = append(found, n)
 			}
 		}
-		break
 	}
 	if len(found) == 0 {
-		if b, err := s.fs.ReadFile(base + "/irq"); err == nil {
+		if b, err := s.fs.ReadFile(dir + "/irq"); err == nil {
 			if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && n > 0 && s.requested(n) {
 				found = append(found, n)
 			}
 		}
 	}
 	if len(found) == 0 {
-		byName, err := s.byName(dev)
-		if err != nil {
+		if found, err = s.byName(dev); err != nil {
 			return nil, err
 		}
-		found = byName
 	}
 	slices.Sort(found)
 	return slices.Compact(found), nil
+}
+
+// busDevice is the real folder of the device that has the interrupts. The folders
+// are resolved link by link: ".." of a link is not its parent to every FS.
+func (s sysVectors) busDevice(dev string) (string, bool) {
+	iface, err := s.fs.Readlink("/sys/class/net/" + dev)
+	if err != nil {
+		return "/sys/class/net/" + dev + "/device", s.exists("/sys/class/net/" + dev + "/device")
+	}
+	real := path.Join("/sys/class/net", iface)
+	l, err := s.fs.Readlink(real + "/device")
+	if err != nil {
+		return "", false
+	}
+	dir := path.Join(real, l)
+	if sub, err := s.fs.Readlink(dir + "/subsystem"); err == nil && path.Base(sub) == "virtio" {
+		return path.Dir(dir), true
+	}
+	return dir, true
+}
+
+func (s sysVectors) exists(dir string) bool {
+	_, err := s.fs.ReadDir(dir)
+	return err == nil
 }
 
 // requested reports whether somebody handles interrupt n: its folder in /proc/irq

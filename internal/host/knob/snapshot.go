@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -87,12 +88,18 @@ type Difference struct {
 }
 
 // Diff lists what changed from a to b, in canonical order. Unknown on either side is
-// no change. A setting that only one side holds counts as absent on the other.
+// no change. A setting that only one side holds counts as absent on the other. NAPI
+// ids live as long as a boot: between two boots the settings of single instances are
+// left out, the device's own tell.
 func Diff(a, b *Snapshot) []Difference {
 	was, is := index(a), index(b)
 	refs := slices.SortedFunc(maps.Keys(union(was, is)), compareRef)
 	var out []Difference
+	reboot := a.Host.BootID != b.Host.BootID
 	for _, r := range refs {
+		if reboot && strings.HasPrefix(r.Target.Part(), "napi-") {
+			continue
+		}
 		from, ok := was[r]
 		if !ok {
 			from = Absent("not there before")
