@@ -1,11 +1,12 @@
 #!/bin/busybox sh
 # /init of a lab guest: mounts, NIC modules, addresses, then /share/job; then power off.
 /bin/busybox --install -s /bin
+mkdir -p /sbin /var; ln -s /bin/modprobe /sbin/modprobe; ln -s /run /var/run # the kernel's modprobe, ip-netns(8)'s folder
 export PATH=/share/bin:/usr/sbin:/bin HOME=/root
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
 mount -t bpf bpf /sys/fs/bpf; mount -t tracefs t /sys/kernel/tracing; mount -t debugfs d /sys/kernel/debug
 mkdir -p /dev/pts; mount -t devpts devpts /dev/pts
-for m in virtio_pci 9pnet_virtio 9p virtio_net igb vmxnet3 e1000e veth; do modprobe -q $m; done
+for m in virtio_pci 9pnet_virtio 9p virtio_net igb vmxnet3 e1000e veth tun; do modprobe -q $m; done
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 share /share || { echo "lab: no /share"; poweroff -f; }
 ip link set lo up
 ports=$(sed -n 's/.*lab.ports=\([0-9]*\).*/\1/p' /proc/cmdline); ports=${ports:-0}
