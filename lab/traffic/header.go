@@ -51,19 +51,10 @@ func parseHeader(b []byte) (Header, bool) {
 	}, true
 }
 
-// Clock reads CLOCK_MONOTONIC at the price of a time.Since.
-type Clock struct {
-	base  time.Duration
-	start time.Time
-}
-
-// NewClock ties Go's monotonic clock to CLOCK_MONOTONIC.
-func NewClock() Clock {
+// Now is CLOCK_MONOTONIC, the same for all processes of a machine.
+func Now() time.Duration {
 	var ts unix.Timespec
 	// Cannot fail for this clock (clock_gettime(2)).
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return Clock{base: time.Duration(ts.Nano()), start: time.Now()}
+	return time.Duration(ts.Nano())
 }
-
-// Now is the time since boot, suspend not counted.
-func (c Clock) Now() time.Duration { return c.base + time.Since(c.start) }

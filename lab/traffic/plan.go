@@ -28,6 +28,10 @@ type Plan struct {
 	// that length, at the full Rate.
 	Alternate time.Duration
 
+	// Train is how many packets of a flow leave back to back, as segmentation
+	// offload makes them; it also saves the sender system calls. 1 when 0.
+	Train int
+
 	// Tick is the shortest sleep: packets due within it leave together. 500 µs when 0.
 	Tick time.Duration
 	// MaxLag is how far behind the sender may catch up; older packets are
@@ -36,6 +40,10 @@ type Plan struct {
 
 	Flags uint32 // of each header; FlagProbe stamps packets with when they were due
 	CPU   *int   // pins the sending thread
+	// RealTime runs the sending thread before all ordinary ones (SCHED_FIFO),
+	// where that is allowed: a sender that stands for another machine does not
+	// wait for the receiver's CPU.
+	RealTime bool
 }
 
 // maxFlows bounds the memory of a run.
@@ -47,6 +55,9 @@ func (p Plan) withDefaults() (Plan, error) {
 	}
 	if len(p.Sizes) == 0 {
 		p.Sizes = []int{HeaderSize}
+	}
+	if p.Train == 0 {
+		p.Train = 1
 	}
 	if p.Tick == 0 {
 		p.Tick = 500 * time.Microsecond
@@ -61,6 +72,8 @@ func (p Plan) withDefaults() (Plan, error) {
 		return p, fmt.Errorf("plan traffic: rate %v is not 0…1e8 packets per second", p.Rate)
 	case p.Flows < 1 || p.Flows > maxFlows:
 		return p, fmt.Errorf("plan traffic: %d flows, want 1…%d", p.Flows, maxFlows)
+	case p.Train < 1 || p.Train > burst:
+		return p, fmt.Errorf("plan traffic: trains of %d packets, want 1…%d", p.Train, burst)
 	case p.Elephants < 0 || p.Elephants > p.Flows:
 		return p, fmt.Errorf("plan traffic: %d elephants among %d flows", p.Elephants, p.Flows)
 	case p.Share < 0 || p.Share > 1 || math.IsNaN(p.Share):

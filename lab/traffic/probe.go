@@ -76,7 +76,7 @@ func (c *ProbeConn) collect(t *tally, plan Plan, stop *atomic.Bool) error {
 		if err != nil {
 			return fmt.Errorf("receive echo: %w", err)
 		}
-		now := t.clock.Now()
+		now := Now()
 		t.mu.Lock()
 		for i := range n {
 			size := int(msgs.hdrs[i].n)

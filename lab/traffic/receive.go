@@ -60,8 +60,6 @@ type flow struct {
 
 // tally counts packets; safe for several receivers at once.
 type tally struct {
-	clock Clock
-
 	mu         sync.Mutex
 	since      time.Duration
 	flows      map[uint32]*flow
@@ -70,8 +68,7 @@ type tally struct {
 }
 
 func newTally() *tally {
-	c := NewClock()
-	return &tally{clock: c, since: c.Now(), flows: map[uint32]*flow{}}
+	return &tally{since: Now(), flows: map[uint32]*flow{}}
 }
 
 // count takes one packet that came at now; the caller holds mu.
@@ -105,7 +102,7 @@ func (t *tally) count(h Header, size int, now time.Duration) {
 func (t *tally) Take() RecvReport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.clock.Now()
+	now := Now()
 	r := RecvReport{Seconds: (now - t.since).Seconds(), Foreign: t.foreign, OtherClock: t.otherClock, Flows: []FlowRecv{}}
 	var bulk, probe Histogram
 	for _, id := range slices.Sorted(maps.Keys(t.flows)) {
@@ -145,8 +142,8 @@ func (t *tally) total() (n uint64) {
 // Receiver counts the packets that reach UDP sockets.
 type Receiver struct {
 	*tally
-	cpu *int
-	fds []int
+	config ReceiveConfig
+	fds    []int
 }
 
 // ReceiveConfig says where to listen.
@@ -156,6 +153,10 @@ type ReceiveConfig struct {
 	Sockets int  // sockets per port, sharing its flows by SO_REUSEPORT; 1 when 0
 	Buffer  int  // bytes of socket buffer; 4 MiB when 0, so that losses happen below
 	CPU     *int // pins the reading threads
+	// Every is how often to read; 0 is as soon as packets come. A rare reader is
+	// woken by its timer, not by each packet, which costs the receive path less;
+	// latencies then include the wait.
+	Every time.Duration
 }
 
 // receiveSize is the largest payload read in full; of larger ones only the
@@ -168,7 +169,7 @@ func Listen(c ReceiveConfig) (*Receiver, error) {
 	if c.Buffer == 0 {
 		c.Buffer = 4 << 20
 	}
-	r := &Receiver{tally: newTally(), cpu: c.CPU}
+	r := &Receiver{tally: newTally(), config: c}
 	for p := range max(c.Ports, 1) {
 		addr := netip.AddrPortFrom(c.Listen.Addr(), c.Listen.Port()+uint16(p))
 		for range max(c.Sockets, 1) {
@@ -227,15 +228,20 @@ func (r *Receiver) Run(ctx context.Context) error {
 	for _, fd := range r.fds {
 		g.Go(func() error {
 			runtime.LockOSThread() // never unlocked: the thread may be pinned
-			if err := pin(r.cpu); err != nil {
+			if err := pin(r.config.CPU); err != nil {
 				return fmt.Errorf("pin receiver: %w", err)
 			}
 			msgs := newMessages(burst, receiveSize)
+			full := false // more may wait
 			var names [burst]unix.RawSockaddrAny
 			for i := range names {
 				msgs.hdrs[i].hdr.Name = (*byte)(unsafe.Pointer(&names[i]))
 			}
 			for ctx.Err() == nil {
+				if r.config.Every > 0 && !full {
+					ts := unix.NsecToTimespec(int64(r.config.Every))
+					_ = unix.Nanosleep(&ts, nil) // EINTR: early is fine
+				}
 				for i := range names {
 					msgs.hdrs[i].hdr.Namelen = unix.SizeofSockaddrAny
 				}
@@ -243,6 +249,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 				if err != nil {
 					return fmt.Errorf("receive: %w", err)
 				}
+				full = n == burst
 				if n > 0 {
 					r.take(fd, msgs, n)
 				}
@@ -255,7 +262,7 @@ func (r *Receiver) Run(ctx context.Context) error {
 
 // take counts the n packets of a batch and answers echo requests.
 func (r *Receiver) take(fd int, msgs *messages, n int) {
-	now := r.clock.Now()
+	now := Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range n {

@@ -41,7 +41,7 @@ func Send(ctx context.Context, plan Plan, sink Sink) (SendReport, error) {
 	if err != nil {
 		return SendReport{}, err
 	}
-	s := sender{Plan: p, ctx: ctx, sink: sink, clock: NewClock(), turns: make([]uint64, p.Flows), seq: make([]uint64, p.Flows)}
+	s := sender{Plan: p, ctx: ctx, sink: sink, turns: make([]uint64, p.Flows), seq: make([]uint64, p.Flows)}
 	if p.Alternate > 0 {
 		s.mixes = []*mix{p.newMix(func(f int) bool { return f%2 == 0 }), p.newMix(func(f int) bool { return f%2 == 1 })}
 	} else {
@@ -62,7 +62,6 @@ type sender struct {
 	Plan
 	ctx    context.Context
 	sink   Sink
-	clock  Clock
 	mixes  []*mix
 	turns  []uint64 // of this wake-up, by flow
 	seq    []uint64 // next sequence number by flow
@@ -73,12 +72,16 @@ func (s *sender) run() error {
 	if err := pin(s.CPU); err != nil {
 		return fmt.Errorf("pin sender: %w", err)
 	}
+	if s.RealTime {
+		// Without CAP_SYS_NICE it stays an ordinary thread; MaxLag tells what that cost.
+		_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+	}
 	// Sleeps end within microseconds instead of the default slack of 50.
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0); err != nil {
 		return fmt.Errorf("set timer slack of sender: %w", err)
 	}
-	start := s.clock.Now()
-	defer func() { s.report.Seconds = (s.clock.Now() - start).Seconds() }()
+	start := Now()
+	defer func() { s.report.Seconds = (Now() - start).Seconds() }()
 	if s.Rate == 0 {
 		return s.flood(start)
 	}
@@ -87,10 +90,11 @@ func (s *sender) run() error {
 		end = s.Count
 	}
 	for s.report.Offered < end && s.ctx.Err() == nil {
-		elapsed := s.clock.Now() - start
+		elapsed := Now() - start
 		due := s.due(elapsed) - s.report.Offered
-		if due == 0 {
-			s.sleep(start + s.when(s.report.Offered))
+		train := min(uint64(s.Train), end-s.report.Offered)
+		if due < train {
+			s.sleep(start + s.when(s.report.Offered+train-1))
 			continue
 		}
 		lag := elapsed - s.when(s.report.Offered)
@@ -105,8 +109,10 @@ func (s *sender) run() error {
 		}
 		if s.Flags&FlagProbe != 0 {
 			due = 1 // each has its own due time
+		} else if s.report.Offered+due < end {
+			due -= due % train
 		}
-		stamp := s.clock.Now()
+		stamp := Now()
 		if s.Flags&FlagProbe != 0 {
 			stamp = start + s.when(s.report.Offered)
 		}
@@ -114,8 +120,8 @@ func (s *sender) run() error {
 			return err
 		}
 		if s.Flags&FlagProbe == 0 {
-			// Let a tick's worth become due, or whatever is next later than that.
-			s.sleep(max(start+s.when(s.report.Offered), start+elapsed+s.Tick))
+			// What becomes due within a tick leaves together.
+			s.sleep(start + elapsed + s.Tick)
 		}
 	}
 	if s.For > 0 && s.ctx.Err() == nil && s.Count == 0 {
@@ -127,7 +133,7 @@ func (s *sender) run() error {
 // flood sends as fast as the sink takes packets.
 func (s *sender) flood(start time.Duration) error {
 	for s.ctx.Err() == nil {
-		elapsed := s.clock.Now() - start
+		elapsed := Now() - start
 		if s.For > 0 && elapsed >= s.For {
 			return nil
 		}
@@ -139,7 +145,7 @@ func (s *sender) flood(start time.Duration) error {
 			}
 		}
 		before := s.report.Sent
-		if err := s.send(elapsed, n, s.clock.Now()); err != nil {
+		if err := s.send(elapsed, n, Now()); err != nil {
 			return err
 		}
 		// Nothing was offered that was not taken: there is no rate to miss.
@@ -159,8 +165,11 @@ func (s *sender) send(elapsed time.Duration, n uint64, stamp time.Duration) erro
 		m = s.mixes[elapsed/s.Alternate%2]
 	}
 	clear(s.turns)
-	m.pick(n, s.turns)
-	for f, left := range s.turns {
+	train := uint64(s.Train)
+	m.pick((n+train-1)/train, s.turns)
+	for f, turns := range s.turns {
+		left := min(turns*train, n) // the last train of a run may be short
+		n -= left
 		for left > 0 {
 			k := min(left, burst)
 			taken, err := s.sink.Send(f, Header{
@@ -183,7 +192,7 @@ func (s *sender) send(elapsed time.Duration, n uint64, stamp time.Duration) erro
 // sleep returns at the time until, at the end of the run or soon after ctx ends.
 func (s *sender) sleep(until time.Duration) {
 	for s.ctx.Err() == nil {
-		left := until - s.clock.Now()
+		left := until - Now()
 		if left <= 0 {
 			return
 		}

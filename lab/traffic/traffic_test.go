@@ -236,6 +236,26 @@ func TestALateSenderSkips(t *testing.T) {
 	}
 }
 
+func TestTrainsAreWholeExceptTheLast(t *testing.T) {
+	var sizes []int
+	sink := slowSink{take: func(n int) int { sizes = append(sizes, n); return n }}
+	r, err := Send(context.Background(), Plan{Rate: 5000, Count: 803, Flows: 5, Train: 8}, &sink)
+	if err != nil || sink.err != nil {
+		t.Fatal(err, sink.err)
+	}
+	if r.Offered != 803 || r.Sent+r.Skipped != 803 {
+		t.Errorf("report %+v, want 803 offered and sent", r)
+	}
+	for i, n := range sizes {
+		if n%8 != 0 && i < len(sizes)-1 {
+			t.Errorf("send %d of %d has %d packets, want whole trains of 8", i, len(sizes), n)
+		}
+	}
+	if f := sink.flows[:5]; r.Skipped == 0 && (slices.Max(f)-slices.Min(f) > 8) {
+		t.Errorf("flows sent %v, want them even to a train", f)
+	}
+}
+
 func TestAlternationAndCountBound(t *testing.T) {
 	var sink slowSink
 	r, err := Send(context.Background(), Plan{Rate: 1000, For: 100 * time.Millisecond, Flows: 4, Alternate: time.Hour}, &sink)
@@ -339,7 +359,7 @@ func awaitTotal(t *testing.T, c *tally, want uint64) {
 
 func TestLossAndOvertaking(t *testing.T) {
 	c := newTally()
-	now := c.clock.Now()
+	now := Now()
 	for _, seq := range []uint64{0, 1, 5, 4, 6} {
 		c.count(Header{Flow: 1, Seq: seq, Stamp: now - 1000}, 100, now)
 	}
