@@ -53,8 +53,6 @@ type Config struct {
 	Host Host
 	// Sample measures before and after; nil applies without a verdict.
 	Sample Sampler
-	// Meaning says what an error of a write means (knob.Meaning); nil adds nothing.
-	Meaning func(knob.Ref, error) string
 	// Now is the wall clock, Uptime the time since boot that confirmation deadlines count in, so
 	// that a clock step neither shortens nor extends them. nil are the system's.
 	Now    func() time.Time

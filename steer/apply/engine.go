@@ -390,10 +390,8 @@ func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) s
 
 // explain is an error of a write with what it means.
 func (e *Engine) explain(ref knob.Ref, err error) string {
-	if e.c.Meaning != nil {
-		if m := e.c.Meaning(ref, err); m != "" {
-			return err.Error() + ": " + m
-		}
+	if m := knob.Meaning(ref, err); m != "" {
+		return err.Error() + ": " + m
 	}
 	return err.Error()
 }
@@ -404,13 +402,13 @@ func (e *Engine) explain(ref knob.Ref, err error) string {
 // (store_rps_dev_flow_table_cnt, rps_sock_flow_sysctl).
 func adjusted(ref knob.Ref, want, got knob.Value) (string, bool) {
 	switch ref.Knob {
-	case "rps-cpus", "xps-cpus", "irq-affinity":
+	case knob.RPSCPUs, knob.XPSCPUs, knob.IRQAffinity:
 		w, ok1 := set(want)
 		g, ok2 := set(got)
 		if ok1 && ok2 && !g.IsEmpty() && g.SubsetOf(w) && g != w {
 			return fmt.Sprintf("the kernel took %s of %s: the others are isolated or offline", g, w), true
 		}
-	case "rps-flow-cnt", "rps-sock-flow-entries":
+	case knob.RPSFlowCnt, knob.RPSSockFlowEntries:
 		var w, g int64
 		if want.Decode(&w) == nil && got.Decode(&g) == nil && w > 1 && g == 1<<bits.Len64(uint64(w-1)) && g != w {
 			return fmt.Sprintf("the kernel rounded %d up to %d", w, g), true
@@ -428,9 +426,6 @@ func set(v knob.Value) (cpuset.Set, bool) {
 	return s, err == nil
 }
 
-// facts are kinds that report rather than set: they may change at any time.
-var facts = []knob.Kind{"channels-max", "rings-max", "rss-input-xfrm", "features-fixed", "features-wanted", "irq-effective", "irq-hint"}
-
 // unasked finds what changed around a step without being asked for, and puts it back where it is
 // on the device just written.
 func (e *Engine) unasked(ctx context.Context, t *Transaction, res *Result, before, after *knob.Snapshot, device string) string {
@@ -439,7 +434,7 @@ func (e *Engine) unasked(ctx context.Context, t *Transaction, res *Result, befor
 		asked[s.Ref] = true
 	}
 	for _, d := range knob.Diff(before, after) {
-		if asked[d.Ref] || slices.Contains(facts, d.Knob) {
+		if asked[d.Ref] || !knob.Writable(d.Knob) {
 			continue
 		}
 		u := Unasked{Ref: d.Ref, From: d.From, To: d.To}

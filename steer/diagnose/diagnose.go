@@ -54,11 +54,6 @@ const (
 	dropPerS  = 5
 )
 
-// The settings diagnosis reads.
-const (
-	rpsCPUs = knob.Kind("rps-cpus")
-)
-
 // Input is what a diagnosis is made from.
 type Input struct {
 	Snapshot *knob.Snapshot
@@ -92,8 +87,15 @@ func Diagnose(in Input) *Report {
 	done := map[string]bool{} // devices that have a root cause
 	for _, c := range v.hot(r) {
 		f, ok := v.cause(c)
-		if !ok || !v.wanted(f.Site.Device) || f.Site.Device != "" && done[f.Site.Device] {
+		switch {
+		case !ok:
+			r.checked("cpu %d spends %s in receive softirq of loopback or local traffic: it belongs to the sender, no queue or mask places it", c, percent(v.load[c].NetRX))
 			continue
+		case !v.wanted(f.Site.Device):
+			r.checked("cpu %d spends %s in receive softirq because of %s, which was not asked for", c, percent(v.load[c].NetRX), f.Site.Device)
+			continue
+		case f.Site.Device != "" && done[f.Site.Device]:
+			continue // the same cause, seen on another CPU
 		}
 		done[f.Site.Device] = f.Site.Device != ""
 		r.Findings = append(r.Findings, f)
@@ -245,10 +247,7 @@ func (v *view) gaps(r *Report) {
 	if !statTold(v.s) {
 		r.unmeasured("idle time per CPU", "the sample holds no /proc/stat times, a CPU counts as free when it does no receive work", "RX101, RX301, RX303")
 	}
-	var lost uint64
-	for _, n := range v.s.Lost {
-		lost += n
-	}
+	lost := v.s.Lost[collector.LostPolls]
 	var polls uint64
 	for _, n := range v.s.NAPIs {
 		polls += n.Polls
@@ -272,7 +271,7 @@ func (v *view) gaps(r *Report) {
 		}
 		for _, q := range v.rxQueues(d.Name) {
 			if val := v.rpsValue(d.Name, q); !val.Known() && !val.IsAbsent() {
-				r.unmeasured(knob.Ref{Knob: rpsCPUs, Target: knob.On(d.Name, "rx-%d", q)}.String(), cmp.Or(val.Reason(), "not read"), "RX301, RX303")
+				r.unmeasured(knob.Ref{Knob: knob.RPSCPUs, Target: knob.On(d.Name, "rx-%d", q)}.String(), cmp.Or(val.Reason(), "not read"), "RX301, RX303")
 				break
 			}
 		}
@@ -322,7 +321,7 @@ func (v *view) rpsValue(device string, queue int) knob.Value {
 	if v.in.Snapshot == nil {
 		return knob.Unknown("no snapshot")
 	}
-	return v.in.Snapshot.Get(knob.Ref{Knob: rpsCPUs, Target: knob.On(device, "rx-%d", queue)})
+	return v.in.Snapshot.Get(knob.Ref{Knob: knob.RPSCPUs, Target: knob.On(device, "rx-%d", queue)})
 }
 
 // mask is the RPS mask of a queue; false when it is not known.

@@ -24,8 +24,7 @@ func (l Load) own(ratio float64) float64 {
 // are free, hottest first, and reports what was checked.
 func (v *view) hot(r *Report) []int {
 	var out []int
-	var total, top float64
-	topCPU := -1
+	total, top, topCPU := 0.0, -1.0, -1
 	for _, l := range v.loads {
 		total += l.NetRX
 		if l.NetRX > top {
@@ -120,6 +119,7 @@ type source struct {
 	device  string // "" for the backlog
 	ifindex int
 	netns   uint64
+	seenAs  string // its name in a foreign namespace
 	time    uint64
 	packets uint64
 	queues  []int
@@ -139,7 +139,7 @@ func (v *view) sources(cpu int) []source {
 		k := key{p.Netns, p.IfIndex}
 		s := m[k]
 		if s == nil {
-			s = &source{ifindex: p.IfIndex, netns: p.Netns}
+			s = &source{ifindex: p.IfIndex, netns: p.Netns, seenAs: p.SeenAs}
 			if p.IfIndex != 0 {
 				s.device = p.Device
 			}
@@ -199,7 +199,7 @@ func (v *view) cause(cpu int) (Finding, bool) {
 		}
 		if s.netns != 0 && v.netns != 0 && s.netns != v.netns {
 			f := v.finding("RX101", cpu, "", fmt.Sprintf("cpu %d", cpu))
-			f.Summary = fmt.Sprintf("%s of cpu %d goes to receive softirq of %s in another network namespace (inode %d) while %s", percent(v.load[cpu].NetRX), cpu, s.device, s.netns, v.freeText(cpu))
+			f.Summary = fmt.Sprintf("%s of cpu %d goes to receive softirq of %s in another network namespace (inode %d) while %s", percent(v.load[cpu].NetRX), cpu, cmp.Or(s.seenAs, s.device), s.netns, v.freeText(cpu))
 			f.Remedy = "run rxsteer inside that namespace (nsenter --net): its queues and masks cannot be seen or set from here"
 			return f, true
 		}

@@ -21,14 +21,14 @@ type rule struct {
 // rules are the settings a plan may hold; ceilings are those of the kernel or,
 // where it has none, what no host needs more of.
 var rules = map[knob.Kind]rule{
-	rpsCPUs:               {part: "rx-", set: true, empty: true},
-	xpsCPUs:               {part: "tx-", set: true, empty: true},
-	irqAffinity:           {part: "irq-", set: true},
-	rpsFlowCnt:            {part: "rx-", ceiling: maxFlows},
-	rpsEntries:            {ceiling: maxFlows},
-	"netdev-budget":       {ceiling: 3000},
-	"netdev-budget-usecs": {ceiling: 20000},
-	"netdev-max-backlog":  {ceiling: 300000},
+	knob.RPSCPUs:            {part: "rx-", set: true, empty: true},
+	knob.XPSCPUs:            {part: "tx-", set: true, empty: true},
+	knob.IRQAffinity:        {part: "irq-", set: true},
+	knob.RPSFlowCnt:         {part: "rx-", ceiling: maxFlows},
+	knob.RPSSockFlowEntries: {ceiling: maxFlows},
+	knob.NetdevBudget:       {ceiling: 3000},
+	knob.NetdevBudgetUsecs:  {ceiling: 20000},
+	knob.NetdevMaxBacklog:   {ceiling: 300000},
 }
 
 // FieldError is what is wrong with one field of a change.

@@ -14,15 +14,6 @@ import (
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
-// The settings plans set today.
-const (
-	rpsCPUs     = knob.Kind("rps-cpus")
-	rpsFlowCnt  = knob.Kind("rps-flow-cnt")
-	rpsEntries  = knob.Kind("rps-sock-flow-entries")
-	xpsCPUs     = knob.Kind("xps-cpus")
-	irqAffinity = knob.Kind("irq-affinity")
-)
-
 // Policy bounds what a plan may contain.
 type Policy struct {
 	// CPUs limits where work is placed; empty means every usable CPU.
@@ -46,8 +37,6 @@ type Input struct {
 	NICs     []nic.NIC
 	Goal     Goal
 	Policy   Policy
-	// Command tells what a person would type to set a value (knob.Command).
-	Command func(knob.Ref, knob.Value) string
 }
 
 const (
@@ -111,8 +100,8 @@ func (p *Plan) reason(format string, args ...any) {
 // rank is the safe order of writes: what rebuilds queues first, what hangs on
 // queues later, host-wide settings last.
 func rank(k knob.Kind) int {
-	order := []knob.Kind{"channels", "rings", "rss-hash-fields", "rss-key", "rss-table", "features", "coalesce",
-		irqAffinity, xpsCPUs, rpsCPUs, rpsFlowCnt, "threaded"}
+	order := []knob.Kind{knob.Channels, knob.Rings, knob.RSSHashFields, knob.RSSKey, knob.RSSTable, knob.Features, knob.Coalesce,
+		knob.IRQAffinity, knob.XPSCPUs, knob.RPSCPUs, knob.RPSFlowCnt, knob.Threaded}
 	if i := slices.Index(order, k); i >= 0 {
 		return i
 	}
@@ -252,8 +241,8 @@ func (m *maker) candidates(device string, polls []int) ([]int, string) {
 // rps sets the RPS masks a finding asks for.
 func (m *maker) rps(f diagnose.Finding) {
 	dev := f.Site.Device
-	if !m.in.Policy.allows(rpsCPUs) {
-		m.p.reason("%s of %s: the policy does not allow %s", f.ID, dev, rpsCPUs)
+	if !m.in.Policy.allows(knob.RPSCPUs) {
+		m.p.reason("%s of %s: the policy does not allow %s", f.ID, dev, knob.RPSCPUs)
 		return
 	}
 	if len(f.Site.Movable) == 0 || len(f.Site.Queues) == 0 {
@@ -274,7 +263,7 @@ func (m *maker) rps(f diagnose.Finding) {
 	to := knob.Set(pl.cpus)
 	n := 0
 	for _, q := range f.Site.Queues {
-		ref := knob.Ref{Knob: rpsCPUs, Target: knob.On(dev, "rx-%d", q)}
+		ref := knob.Ref{Knob: knob.RPSCPUs, Target: knob.On(dev, "rx-%d", q)}
 		from := m.in.Snapshot.Get(ref)
 		if !from.Known() {
 			m.p.reason("%s is %s (%s): left alone", ref, from, from.Reason())
@@ -313,7 +302,7 @@ const (
 // of its own, or where long flows with pinned readers are known.
 func (m *maker) rfs(f diagnose.Finding) {
 	dev := f.Site.Device
-	global := knob.Ref{Knob: rpsEntries, Target: knob.Host}
+	global := knob.Ref{Knob: knob.RPSSockFlowEntries, Target: knob.Host}
 	was := m.in.Snapshot.Get(global)
 	var entries int64
 	if !was.Known() || was.Decode(&entries) != nil {
@@ -331,13 +320,13 @@ func (m *maker) rfs(f diagnose.Finding) {
 		m.p.reason("RFS left off: nothing shows long flows with pinned readers, without which it only costs")
 		return
 	}
-	if !m.in.Policy.allows(rpsFlowCnt) || want != entries && !m.in.Policy.allows(rpsEntries) {
+	if !m.in.Policy.allows(knob.RPSFlowCnt) || want != entries && !m.in.Policy.allows(knob.RPSSockFlowEntries) {
 		m.p.reason("RFS left alone: the policy does not allow it")
 		return
 	}
 	per := knob.Int(int64(nextPow2(int(want)/max(len(f.Site.Queues), 1) | 1)))
 	for _, q := range f.Site.Queues {
-		ref := knob.Ref{Knob: rpsFlowCnt, Target: knob.On(dev, "rx-%d", q)}
+		ref := knob.Ref{Knob: knob.RPSFlowCnt, Target: knob.On(dev, "rx-%d", q)}
 		from := m.in.Snapshot.Get(ref)
 		var n int64
 		if !from.Known() || from.Decode(&n) != nil || n > 0 && want == entries {
@@ -364,8 +353,8 @@ func nextPow2(n int) int {
 // vectors gives each busy queue of a device a CPU of its own (RX102).
 func (m *maker) vectors(f diagnose.Finding) {
 	dev := f.Site.Device
-	if !m.in.Policy.allows(irqAffinity) {
-		m.p.reason("RX102 of %s: the policy does not allow %s", dev, irqAffinity)
+	if !m.in.Policy.allows(knob.IRQAffinity) {
+		m.p.reason("RX102 of %s: the policy does not allow %s", dev, knob.IRQAffinity)
 		return
 	}
 	i := slices.IndexFunc(m.in.NICs, func(n nic.NIC) bool { return n.Name == dev })
@@ -401,7 +390,7 @@ func (m *maker) vectors(f diagnose.Finding) {
 			continue
 		}
 		cpu := candidates[(n-1)%len(candidates)]
-		ref := knob.Ref{Knob: irqAffinity, Target: knob.On(dev, "irq-%d", irq)}
+		ref := knob.Ref{Knob: knob.IRQAffinity, Target: knob.On(dev, "irq-%d", irq)}
 		from, to := m.in.Snapshot.Get(ref), knob.Set(cpuset.Of(cpu))
 		if !from.Known() || from.Equal(to) {
 			continue
@@ -414,6 +403,6 @@ func (m *maker) vectors(f diagnose.Finding) {
 
 func (m *maker) add(c Change) {
 	ref := c.Ref()
-	c.Command, c.Undo = m.in.Command(ref, c.To), m.in.Command(ref, c.From)
+	c.Command, c.Undo = knob.Command(ref, c.To), knob.Command(ref, c.From)
 	m.p.Changes = append(m.p.Changes, c)
 }

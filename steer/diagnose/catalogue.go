@@ -1,0 +1,201 @@
+package diagnose
+
+import "slices"
+
+// Entry is what `rxsteer explain` prints about a finding.
+type Entry struct {
+	ID       ID
+	Title    string
+	Detected bool   // this version looks for it
+	Cause    string // what goes wrong in the kernel or device
+	Measured string // which numbers show it
+	Do       string
+	Verify   string // how to see that it helped
+	Reading  []string
+}
+
+const (
+	scaling  = "Documentation/networking/scaling.rst"
+	napi     = "Documentation/networking/napi.rst"
+	affinity = "Documentation/core-api/irq/irq-affinity.rst"
+	netSys   = "Documentation/admin-guide/sysctl/net.rst"
+	ethNL    = "Documentation/networking/ethtool-netlink.rst"
+	stats    = "Documentation/networking/statistics.rst"
+)
+
+// Catalogue is every finding by ID. IDs never change meaning.
+func Catalogue() []Entry { return slices.Clone(catalogue[:]) }
+
+// Explain returns the entry of a finding.
+func Explain(id ID) (Entry, bool) {
+	for _, e := range catalogue {
+		if e.ID == id {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+var catalogue = [...]Entry{
+	{ID: "RX101", Title: "receive softirq concentrated on one CPU", Detected: true,
+		Cause:    "The kernel handles a received packet on the CPU that took the queue's interrupt, or on the one RPS names. When one CPU gets most packets it saturates while others idle: latency grows, then packets are dropped.",
+		Measured: "NET_RX softirq time per CPU (softirq_entry/exit; at level 0 the softirq time of /proc/stat), the idle time of the others, packets per CPU, stolen time. Said only above 1000 packets/s, half a CPU, twice the average of the other CPUs, with a CPU at least 20 % idle, in most sub-windows.",
+		Do:       "Follow the cause when one is named (RX102, RX301, RX303). Alone it means few flows, one large flow, or a hash that sees no difference: look at flows and hash fields before moving interrupts.",
+		Verify:   "The hottest CPU's share of receive softirq falls, packets delivered do not; rxsteer apply computes both over several windows.",
+		Reading:  []string{scaling}},
+	{ID: "RX102", Title: "vectors of several busy queues on one CPU", Detected: true,
+		Cause:    "Each queue's interrupt vector names a CPU. Several busy queues on one CPU undo what the NIC's hash spread; drivers, irqbalance with few allowed CPUs or a boot default leave them so.",
+		Measured: "Which queues are polled on the hot CPU (napi_poll; at level 0 the interrupt counts), their vectors' affinity.",
+		Do:       "One busy queue per physical core on the device's node, off isolated CPUs: smp_affinity. Not RPS: over enough queues it costs more than it gives.",
+		Verify:   "effective_affinity_list after the next interrupt, and polls of each queue on its own CPU.",
+		Reading:  []string{affinity, scaling}},
+	{ID: "RX103", Title: "queue handled on a remote NUMA node or another last-level cache than its consumers",
+		Cause:    "Descriptors and buffers lie in the device's memory node; a CPU of another node misses its cache on each packet.",
+		Measured: "The node of the device, the CPUs that poll its queues, cost per packet there and on local CPUs.",
+		Do:       "Move vectors and RPS masks to CPUs of the device's node, or of the last-level cache of the readers.",
+		Verify:   "Receive time per packet falls.", Reading: []string{scaling}},
+	{ID: "RX104", Title: "wanted affinity not in effect",
+		Cause:    "smp_affinity is a wish. x86 targets one CPU of a wide mask, a move waits for the next interrupt (under a NAPI that never idles: for ever), vectors of a CPU run out, some interrupt controllers only ever use the first CPU.",
+		Measured: "smp_affinity_list beside effective_affinity_list and where napi_poll runs.",
+		Do:       "Name single CPUs; where vectors ran out choose another CPU; where the platform ignores it use RPS.",
+		Verify:   "effective_affinity_list and the polls.", Reading: []string{affinity}},
+	{ID: "RX105", Title: "another owner rewrites settings",
+		Cause:    "irqbalance, tuned, udev and .link policies, NetworkManager, cloud guest agents or the driver itself set the same values again.",
+		Measured: "A value that changes without us, and who was seen writing or is known to.",
+		Do:       "Settle who owns the setting: a ban, a policy line, or leave it to the other.",
+		Verify:   "The value holds for two periods of the other owner (irqbalance: 10 s).", Reading: []string{affinity}},
+	{ID: "RX106", Title: "managed vector: affinity cannot be changed",
+		Cause:    "The driver let the kernel spread its vectors (managed interrupts); writes fail with EIO, from 6.12 with EPERM. It is permanent.",
+		Measured: "The errno of a write, or the kernel's flag.",
+		Do:       "Change the queue count or the isolated CPUs (isolcpus=managed_irq), or steer above the vector with RPS.",
+		Verify:   "Not a thing to verify: report it and choose another lever.", Reading: []string{affinity}},
+	{ID: "RX107", Title: "isolated, offline or SMT-sibling CPUs used",
+		Cause:    "Receive work on an isolated CPU disturbs what it was isolated for; on a sibling of a busy CPU it shares the core; offline CPUs do nothing.",
+		Measured: "Affinity and where polls run, against cpu/isolated, cpu/online and thread_siblings_list.",
+		Do:       "Take those CPUs out of the affinity.", Verify: "No receive softirq on them.", Reading: []string{affinity}},
+	{ID: "RX201", Title: "indirection table fits the measured bucket load badly",
+		Cause:    "The table maps hash buckets to queues evenly, but buckets are not equally loaded.",
+		Measured: "Packets per bucket and cost per packet, per queue.",
+		Do:       "A table that levels the measured load with few moves (ethtool -X).",
+		Verify:   "Packets per queue follow the table; the hottest CPU cools.", Reading: []string{scaling, ethNL}},
+	{ID: "RX202", Title: "table reaches fewer queues than exist, or missing ones",
+		Cause:    "Some drivers limit the table to 16 queues, keep a table of an earlier queue count, or leave it all zero.",
+		Measured: "The table read back, against the queues there are.",
+		Do:       "Reset it (ethtool -X DEV default) or set as many channels as it reaches.",
+		Verify:   "Every queue receives.", Reading: []string{scaling, ethNL}},
+	{ID: "RX203", Title: "hash leaves out ports for a flow type that has them",
+		Cause:    "The NIC hashes only addresses for that flow type (common default for UDP), so all flows of a host pair land in one queue.",
+		Measured: "Hash fields of the flow type, its share of the traffic, how many flows share a bucket.",
+		Do:       "ethtool -N DEV rx-flow-hash udp4 sdfn, unless the traffic is fragmented: fragments have no ports and would be reordered.",
+		Verify:   "Flows spread over buckets, no reordering.", Reading: []string{scaling}},
+	{ID: "RX204", Title: "traffic that cannot be spread by hash sits in one queue",
+		Cause:    "Tunnels with constant outer addresses, fragments, PPPoE and non-IP frames give the NIC's hash nothing to tell flows apart.",
+		Measured: "Share of such frames, and the queue they arrive in.",
+		Do:       "RPS on that queue: the kernel's dissector sees the inner headers.",
+		Verify:   "Receive work of that queue on several CPUs.", Reading: []string{scaling}},
+	{ID: "RX205", Title: "elephant: one flow fills a bucket beyond a fair share",
+		Cause:    "A flow is never split over queues, for that would reorder it.",
+		Measured: "Packets per flow and bucket.",
+		Do:       "Keep other flows away from its queue; two elephants in one bucket apart by an ntuple rule or another key; alone and too large: RFS to pipeline, GRO, coalescing.",
+		Verify:   "The other flows' latency; the elephant's rate.", Reading: []string{scaling}},
+	{ID: "RX206", Title: "NIC accepts a table but traffic does not follow it",
+		Cause:    "Firmware, driver or hypervisor ignores the table though the command succeeds.",
+		Measured: "Packets per queue after the write, against the table.",
+		Do:       "Roll the table back, use RPS.", Verify: "Receive work per CPU.", Reading: []string{scaling}},
+	{ID: "RX207", Title: "queues owned by someone",
+		Cause:    "AF_XDP sockets, RSS contexts and ntuple rules bind queues; channel and table changes on them are refused or break them.",
+		Measured: "AF_XDP sockets, contexts and rules of the device.",
+		Do:       "Leave those queues alone; steer among the rest.", Verify: "Their owner still receives.", Reading: []string{"Documentation/networking/af_xdp.rst"}},
+	{ID: "RX208", Title: "fewer active flows than queues",
+		Cause:    "Each flow uses one queue; idle queues with few flows are no fault.",
+		Measured: "Active flows and busy queues.", Do: "Nothing.", Verify: "", Reading: []string{scaling}},
+	{ID: "RX301", Title: "too few queues for the load and RPS off", Detected: true,
+		Cause:    "A single-queue device (or one with fewer queues than the load needs, or a virtual one with no interrupt of its own) has all receive work on the polling CPU unless RPS spreads its protocol part.",
+		Measured: "Receive queues against usable CPUs, rps_cpus, which CPU polls and for how long, which others are free.",
+		Do:       "More channels where the driver has them; else rps_cpus over free physical cores of the device's node. The driver's own part of the work stays where it is.",
+		Verify:   "Backlog work appears on the CPUs of the mask, the polling CPU cools, packets delivered do not fall.",
+		Reading:  []string{scaling}},
+	{ID: "RX302", Title: "RPS on top of enough queues",
+		Cause:    "With a queue per CPU, RPS only adds an interrupt between CPUs and a cache miss per packet.",
+		Measured: "Queues against CPUs, backlog time, cost per packet with and without.",
+		Do:       "echo 0 > rps_cpus.", Verify: "Receive time per packet falls.", Reading: []string{scaling}},
+	{ID: "RX303", Title: "RPS mask wrong: one CPU, remote, sibling, isolated or offline CPUs", Detected: true,
+		Cause:    "rps_cpus names CPUs that cannot take the work: a single one, only threads of one core, another memory node, isolated ones. The kernel drops isolcpus= and nohz_full CPUs from a written mask without a word (rps_cpumask_housekeeping, net/core/net-sysfs.c) and refuses it with EINVAL when none is left.",
+		Measured: "rps_cpus against the topology, and how much backlog work (napi_poll without a device) ran on those CPUs.",
+		Do:       "A mask of free physical cores on the device's node, housekeeping CPUs only; the polling CPU only while it has room.",
+		Verify:   "Read the mask back; backlog work on several CPUs; packets delivered, drops.",
+		Reading:  []string{scaling}},
+	{ID: "RX304", Title: "RFS table absent or mis-sized for long flows",
+		Cause:    "RPS places flows by hash, away from the CPU that reads them; RFS follows the reader, if both its tables hold all flows.",
+		Measured: "Concurrent long flows, where their readers run, rps_sock_flow_entries and rps_flow_cnt.",
+		Do:       "rps_sock_flow_entries at least the flows, next power of two; per queue that divided by the queues.",
+		Verify:   "Protocol work on the readers' CPUs.", Reading: []string{scaling}},
+	{ID: "RX305", Title: "XPS missing or crossing the IRQ layout",
+		Cause:    "A CPU that sends through a queue whose completions run elsewhere shares its lock and cache lines.",
+		Measured: "xps_cpus against the vectors of the tx queues.",
+		Do:       "xps_cpus of each queue to the CPUs of its vector.", Verify: "Transmit completions on the sending CPUs.", Reading: []string{scaling}},
+	{ID: "RX401", Title: "NAPI budget exhausted beyond noise", Detected: true,
+		Cause:    "net_rx_action ended with work left, because netdev_budget packets or netdev_budget_usecs were used up. A few per second are normal; on virtual machines stolen time causes them too.",
+		Measured: "time_squeeze per NET_RX run (at least 10 % and 20/s), polls that fill their budget, time in ksoftirqd, drops, stolen time.",
+		Do:       "Less work per CPU first. netdev_budget only where polls fill their budget; where time ends the run it changes nothing.",
+		Verify:   "Squeezes per run, and the latency or drops that made it matter.",
+		Reading:  []string{netSys, napi}},
+	{ID: "RX402", Title: "ring drops",
+		Cause:    "The device had no free descriptor: the polling CPU came too late, or bursts exceed the ring.",
+		Measured: "The driver's counter, with its scope (queue, port, host), beside the polling CPU's load.",
+		Do:       "Relieve the CPU first; then a larger ring (ethtool -G; drops the link on many drivers).", Verify: "The counter stands still under load.", Reading: []string{stats}},
+	{ID: "RX403", Title: "backlog or flow-limit drops", Detected: true,
+		Cause:    "RPS, loopback and devices without NAPI queue packets to a CPU's backlog; beyond netdev_max_backlog they are dropped (softnet_stat column 2), with the flow limit from half of it for large flows (column 11). No NIC counter shows it.",
+		Measured: "softnet_stat dropped and flow_limit per CPU, against packets offered there.",
+		Do:       "Other or more RPS targets where that CPU is saturated; netdev_max_backlog for bursts only.",
+		Verify:   "Drops per second of those offered.", Reading: []string{scaling, netSys}},
+	{ID: "RX404", Title: "pause frames hide drops",
+		Cause:    "The device asks the switch to stop instead of dropping: drops are zero while the sender waits.",
+		Measured: "Transmitted pause frames.", Do: "Find why the host is late; pause off only where drops are better than waiting.", Verify: "Pause frames, then drops.", Reading: []string{stats}},
+	{ID: "RX405", Title: "cloud provider shaping",
+		Cause:    "The provider limits bandwidth, packets or connections of the instance.",
+		Measured: "The driver's allowance counters.", Do: "A larger instance; nothing on this host cures it.", Verify: "", Reading: []string{"Documentation/networking/device_drivers/ethernet/amazon/ena.rst"}},
+	{ID: "RX406", Title: "socket buffer or listen-backlog drops",
+		Cause:    "The application reads too slowly: the packet reached its socket and found no room.",
+		Measured: "UDP receive buffer errors, TCP prunes and listen overflows.", Do: "The application, its buffers, somaxconn; no queue setting helps.", Verify: "Those counters.", Reading: []string{"Documentation/networking/snmp_counter.rst"}},
+	{ID: "RX501", Title: "coalescing delays dense traffic",
+		Cause:    "The device waits rx-usecs before it interrupts; several cards multiply or round the value.",
+		Measured: "Interval between interrupts against rx-usecs, packets closer than the timer.", Do: "A smaller rx-usecs or rx-frames (ethtool -C).", Verify: "Probe latency, interrupts per second.", Reading: []string{ethNL}},
+	{ID: "RX502", Title: "interrupt rate costs more than coalescing would",
+		Cause:    "An interrupt per packet or two: entry and exit dominate.",
+		Measured: "Packets per poll, interrupts per second, time in interrupts.", Do: "rx-usecs or adaptive moderation.", Verify: "CPU per packet, latency.", Reading: []string{ethNL}},
+	{ID: "RX503", Title: "adaptive moderation owns rx-usecs",
+		Cause:    "With adaptive-rx on (on igb and ixgbe also with rx-usecs 1 and 3) static values are ignored.",
+		Measured: "The coalescing settings.", Do: "Decide for one: adaptive, or static values.", Verify: "Interrupts per second.", Reading: []string{ethNL}},
+	{ID: "RX504", Title: "busy polling active",
+		Cause:    "Applications poll the queue themselves: interrupts do not bound latency.",
+		Measured: "Polls from process context.", Do: "Nothing about interrupts.", Verify: "", Reading: []string{napi}},
+	{ID: "RX505", Title: "threaded NAPI",
+		Cause:    "Kernel threads poll: their CPUs decide, not the vectors'.",
+		Measured: "The threaded setting, thread CPUs.", Do: "Affinity of the napi/… threads.", Verify: "Where they run.", Reading: []string{napi}},
+	{ID: "RX601", Title: "LRO with forwarding, GRO off for bulk, a feature nobody asked for",
+		Cause:    "LRO merges what must be forwarded unchanged; without GRO bulk costs a stack pass per packet; drivers flip one feature with another.",
+		Measured: "Features against role and packet sizes; changes without a request.", Do: "LRO off on routers and bridges, GRO on for bulk.", Verify: "CPU per byte; forwarding works.", Reading: []string{"Documentation/networking/segmentation-offloads.rst"}},
+	{ID: "RX602", Title: "the link or path explains it, not queues",
+		Cause:    "MTU mismatch, FEC or CRC errors, renegotiation, fragments.",
+		Measured: "Link counters, fragment counters.", Do: "Cable, optics, switch port, MTU.", Verify: "Error counters stand still.", Reading: []string{stats}},
+	{ID: "RX603", Title: "a flow is bound by its window",
+		Cause:    "Bandwidth × round trip exceeds the socket's buffer limits.",
+		Measured: "Socket diagnostics: windows, round trip, retransmissions.", Do: "tcp_rmem, tcp_wmem; advice only.", Verify: "The flow's rate.", Reading: []string{"Documentation/networking/ip-sysctl.rst"}},
+	{ID: "RX604", Title: "offloads do not fit the traffic",
+		Cause:    "Offloads pay for some packet sizes and roles and cost for others.",
+		Measured: "Average packet size, role of the host.", Do: "Features by size and role.", Verify: "CPU per packet.", Reading: []string{"Documentation/networking/segmentation-offloads.rst"}},
+	{ID: "RX701", Title: "the host or backend chooses queues",
+		Cause:    "virtio without RSS and netvsc deliver to the queue the other side picks: idle queues are no fault of the guest.",
+		Measured: "The device offers no table; some queues never receive.", Do: "RPS is what the guest can do; else the backend's threads.", Verify: "Receive work per CPU.", Reading: []string{scaling}},
+	{ID: "RX702", Title: "only part of a bond, bridge or VLAN stack is tuned",
+		Cause:    "Settings belong to lower devices; one was forgotten.",
+		Measured: "Settings of the lower devices side by side.", Do: "The same settings on each.", Verify: "status of each.", Reading: []string{"Documentation/networking/bonding.rst"}},
+	{ID: "RX801", Title: "settings drifted from the saved baseline",
+		Cause:    "Something changed settings since the baseline was saved.",
+		Measured: "Each difference.", Do: "Find who; restore or save a new baseline.", Verify: "rxsteer baseline check.", Reading: nil},
+	{ID: "RX901", Title: "something could not be measured or read", Detected: true,
+		Cause:    "A privilege, a kernel feature or a file is missing, events were lost, or the interval was too short.",
+		Measured: "The list under unmeasured, each with its reason and the findings it weakens.",
+		Do:       "rxsteer doctor says what would give it.", Verify: "The list is empty.", Reading: nil},
+}
