@@ -157,7 +157,7 @@ const headerAttr = 1
 func (c *Client) request(op string, cmd uint8, flags netlink.HeaderFlags, dev string, more func(*netlink.AttributeEncoder)) ([][]byte, error) {
 	op += " of " + dev
 	if !c.has[cmd] {
-		return nil, &Error{Op: op, Errno: unix.EOPNOTSUPP, Message: "not known to this kernel"}
+		return nil, &Error{Op: op, Errno: unix.ENOSYS}
 	}
 	ae := netlink.NewAttributeEncoder()
 	ae.Nested(headerAttr, func(ae *netlink.AttributeEncoder) error {

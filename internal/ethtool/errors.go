@@ -11,7 +11,7 @@ import (
 // What the kernel's refusals mean. Use errors.Is; the errno itself and the extended
 // acknowledgement are in Error.
 var (
-	ErrNotSupported = errors.New("not supported")          // EOPNOTSUPP, ENOTTY, or no such message or family
+	ErrNotSupported = errors.New("not supported")          // EOPNOTSUPP: not this device; ENOSYS: this kernel has no such message
 	ErrNoDevice     = errors.New("no such device")         // ENODEV
 	ErrNotFound     = errors.New("no such object")         // ENOENT: an RSS context or rule
 	ErrPermission   = errors.New("not permitted")          // EPERM, EACCES
@@ -25,7 +25,7 @@ var (
 // sentinel is the one place where an errno gets its meaning.
 func sentinel(e syscall.Errno) error {
 	switch e {
-	case syscall.EOPNOTSUPP, syscall.ENOTTY, syscall.ENOSYS:
+	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.ENOTTY:
 		return ErrNotSupported
 	case syscall.ENODEV, syscall.ENXIO:
 		return ErrNoDevice

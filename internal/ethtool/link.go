@@ -17,7 +17,7 @@ import (
 func (c *Client) guard(op, dev string, call func(*mdl.Client) error) (err error) {
 	op += " of " + dev
 	if c.link == nil {
-		return &Error{Op: op, Errno: unix.EOPNOTSUPP, Message: "not known to this kernel"}
+		return &Error{Op: op, Errno: unix.ENOSYS}
 	}
 	defer func() {
 		if p := recover(); p != nil {

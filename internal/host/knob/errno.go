@@ -13,7 +13,9 @@ import (
 // device or kernel has no such setting, unknown where it may have one.
 func (m *Machine) unread(dev string, err error) Value {
 	switch no, _ := errnoOf(err); no {
-	case syscall.EOPNOTSUPP, syscall.ENOTTY, syscall.ENOSYS:
+	case syscall.ENOSYS:
+		return Absent("this kernel does not offer it")
+	case syscall.EOPNOTSUPP, syscall.ENOTTY:
 		if d := m.driver(dev); d != "" {
 			return Absent("driver " + d + " does not offer it")
 		}

@@ -59,7 +59,7 @@ func (m *Machine) writeText(p, s string) error {
 	return m.c.FS.WriteFile(p, []byte(s))
 }
 
-// intText and maskText are the text a file takes for a value.
+// intText is decimal text.
 func intText(v Value) (string, error) {
 	var n int64
 	if err := v.Decode(&n); err != nil {

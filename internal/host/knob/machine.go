@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rxsteer/rxsteer/internal/host"
@@ -151,6 +152,24 @@ func Undo(from, to Value) Value {
 		}
 	}
 	return Fields(d)
+}
+
+// Follows reports whether a write of written is meant to move other too: a device's NAPI
+// setting sets that of each instance (netdev_set_defer_hard_irqs and kin in
+// net/core/dev.c), and facts follow the knobs they are facts of.
+func Follows(written, other Ref) bool {
+	if written.Target.Device() != other.Target.Device() {
+		return false
+	}
+	switch written.Knob {
+	case Threaded, DeferHardIRQs, GROFlushTimeout:
+		return written.Knob == other.Knob && written.Target.Part() == "" && strings.HasPrefix(other.Target.Part(), "napi-")
+	case IRQAffinity:
+		return written.Target == other.Target && other.Knob == IRQEffective
+	case Features:
+		return other.Knob == FeaturesWanted && written.Target == other.Target
+	}
+	return false
 }
 
 // fields decodes a group; numbers are json.Number, so that values compare with ==.

@@ -6,7 +6,9 @@ import (
 )
 
 // Receive packet steering and its flow table, per rx queue:
-// /sys/class/net/<if>/queues/rx-N/{rps_cpus,rps_flow_cnt} (net/core/net-sysfs.c).
+// /sys/class/net/<if>/queues/rx-N/{rps_cpus,rps_flow_cnt} (net/core/net-sysfs.c). The kernel
+// cuts a mask to the CPUs that may do network work and rounds a table size up to a
+// power of two, so either may read back other than it was written.
 var rpsFamily = family{read: readRPS, write: writeRPS, command: commandRPS, meaning: meaningRPS}
 
 func rpsPath(r Ref) (string, bool) {

@@ -7,6 +7,7 @@ import (
 )
 
 // Sysctls of net.core (Documentation/admin-guide/sysctl/net.rst), target Host.
+// rps_sock_flow_entries is rounded up to a power of two (rps_sock_flow_sysctl).
 // In a network namespace other than the first most of the files do not exist.
 var sysctlFamily = family{read: readSysctl, write: writeSysctl, command: commandSysctl, meaning: meaningSysctl}
 
@@ -92,7 +93,7 @@ func meaningSysctl(r Ref, no syscall.Errno) string {
 	case no == syscall.EINVAL && r.Knob == FlowLimitTableLen:
 		return "the length must be a power of two"
 	case no == syscall.EINVAL && r.Knob == RPSSockFlowEntries:
-		return "at most 2^29 entries (1<<29)"
+		return "more than 2^29 entries"
 	case no == syscall.EINVAL && r.Knob == RPSDefaultMask:
 		return "no CPU of the mask may do network work: all of them are isolated"
 	case no == syscall.ENOENT || no == syscall.EACCES || no == syscall.EPERM:
