@@ -377,7 +377,6 @@ func (d *demo) print() {
 	row("lost", func(r reading) string { return percent(r.LostShare) })
 	row("probe p50", func(r reading) string { return millis(r.Probe.P50) })
 	row("probe p99", func(r reading) string { return millis(r.Probe.P99) })
-	row("other processes' CPU", func(r reading) string { return percent(r.Others) })
 	row("probes lost", func(r reading) string { return fmt.Sprintf("%d of %d", r.ProbeLost, r.ProbeLost+r.Probe.Count) })
 	fmt.Fprintln(d.out)
 	for _, c := range res.Changed {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/testnet"
@@ -23,7 +22,7 @@ import (
 
 const (
 	device    = "b0" // the receiver's device
-	flows     = 256 // many, so that their hashes spread them evenly
+	flows     = 256  // many, so that their hashes spread them evenly
 	queues    = 2
 	probeRate = 200 // per second
 )
@@ -246,8 +245,6 @@ type reading struct {
 	// (/proc/stat), Work each CPU's share of the packets.
 	Softirq map[int]float64 `json:"softirq_share"`
 	Work    map[int]float64 `json:"work_share"`
-	// Others is the CPUs' worth of time that other processes took.
-	Others float64 `json:"others_cpus"`
 }
 
 // read measures for that long; load must be running.
@@ -268,8 +265,7 @@ func (r *rig) read(ctx context.Context, d time.Duration) (reading, error) {
 	}
 	seconds := after.at.Sub(before.at).Seconds()
 	out := reading{Seconds: seconds, Sent: float64(after.sent-before.sent) / seconds,
-		Probe: probe.Probe, ProbeLost: probe.Lost, Softirq: map[int]float64{}, Work: map[int]float64{},
-		Others: max(float64(after.tasks-before.tasks)/userHZ-(after.own-before.own).Seconds(), 0) / seconds}
+		Probe: probe.Probe, ProbeLost: probe.Lost, Softirq: map[int]float64{}, Work: map[int]float64{}}
 	out.Delivered, out.Lost = bulk.Rate(), float64(bulk.Lost)/bulk.Seconds
 	if n := bulk.Received + bulk.Lost; n > 0 {
 		out.LostShare = float64(bulk.Lost) / float64(n)
@@ -293,8 +289,6 @@ type counts struct {
 	packets []uint64 // burnt for, by CPU
 	sent    uint64   // transmitted by the sender's device
 	softirq map[int]uint64
-	tasks   uint64        // ticks in processes
-	own     time.Duration // of ours
 }
 
 func (r *rig) count() (counts, error) {
@@ -310,12 +304,7 @@ func (r *rig) count() (counts, error) {
 	if c.sent, err = strconv.ParseUint(string(bytes.TrimSpace(b)), 10, 64); err != nil {
 		return c, fmt.Errorf("read packets sent: %w", err)
 	}
-	var use unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &use); err != nil {
-		return c, fmt.Errorf("read own CPU time: %w", err)
-	}
-	c.own = time.Duration(use.Utime.Nano() + use.Stime.Nano())
-	c.softirq, c.tasks, err = cpuTicks()
+	c.softirq, err = softirqTicks()
 	return c, err
 }
 
@@ -331,31 +320,27 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 const userHZ = 100 // ticks per second of /proc/stat, proc(5)
 
-// cpuTicks reads /proc/stat: each CPU's time in softirq, and the time of all in
-// processes (user, nice, system).
-func cpuTicks() (softirq map[int]uint64, tasks uint64, err error) {
+// softirqTicks is the softirq column of each CPU in /proc/stat.
+func softirqTicks() (map[int]uint64, error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return nil, 0, fmt.Errorf("read CPU times: %w", err)
+		return nil, fmt.Errorf("read softirq time: %w", err)
 	}
-	softirq = map[int]uint64{}
+	ticks := map[int]uint64{}
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
 		if len(f) < 8 || !strings.HasPrefix(f[0], "cpu") || f[0] == "cpu" {
 			continue
 		}
-		var v [8]uint64
 		cpu, err := strconv.Atoi(f[0][3:])
-		for i := 1; i < len(v) && err == nil; i++ {
-			v[i], err = strconv.ParseUint(f[i], 10, 64)
-		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("parse /proc/stat: %w", err)
+			return nil, fmt.Errorf("parse /proc/stat: %w", err)
 		}
-		softirq[cpu] = v[7]
-		tasks += v[1] + v[2] + v[3]
+		if ticks[cpu], err = strconv.ParseUint(f[7], 10, 64); err != nil {
+			return nil, fmt.Errorf("parse /proc/stat: %w", err)
+		}
 	}
-	return softirq, tasks, nil
+	return ticks, nil
 }
 
 // allowedCPUs are the CPUs this process may run on.
