@@ -2,6 +2,7 @@ package nic
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -15,7 +16,6 @@ import (
 // line is one interrupt of the host that a handler sits on.
 type line struct {
 	irq     int
-	chip    string
 	hwirq   uint64
 	hasHW   bool
 	actions []string
@@ -45,6 +45,8 @@ func (r role) String() string {
 
 // irqTable is all interrupts of the host and which PCI function each belongs to.
 type irqTable struct {
+	text     *procfs.Interrupts
+	known    []vector.Interface
 	lines    map[int]*line
 	function map[int]string // IRQ → PCI function whose msi_irqs holds it
 	problems []string       // what could not be read
@@ -92,28 +94,22 @@ func readIRQs(f host.FS, devices []*device) *irqTable {
 		}
 	}
 	const file = "/proc/interrupts"
+	table := &procfs.Interrupts{}
 	text, err := f.ReadFile(file)
-	switch {
-	case err != nil:
+	if err != nil {
 		t.problems = append(t.problems, fmt.Sprintf("%s cannot be read (%v): vectors are known by their folders only", file, err))
-	default:
-		table, err := procfs.ParseInterrupts(file, text)
-		if err != nil {
-			t.problems = append(t.problems, err.Error())
-			break
-		}
-		for _, r := range table.Rows {
-			if r.IRQ == procfs.None || len(r.Actions) == 0 {
-				continue
-			}
-			l := &line{irq: r.IRQ, chip: r.Chip, actions: r.Actions}
-			if n, err := strconv.ParseUint(r.HWIRQ, 10, 64); err == nil {
-				l.hwirq, l.hasHW = n, true
-			}
-			t.lines[r.IRQ] = l
+	} else if parsed, err := procfs.ParseInterrupts(file, text); err != nil {
+		t.problems = append(t.problems, err.Error())
+	} else {
+		table = parsed
+	}
+	listed := make(map[int]bool)
+	for _, r := range table.Rows {
+		if len(r.Actions) > 0 {
+			listed[r.IRQ] = true
 		}
 	}
-	if len(t.lines) == 0 { // no table at all: every folder
+	if len(listed) == 0 { // no table at all: every folder
 		list, err := f.ReadDir(procIRQ)
 		if err != nil {
 			t.problems = append(t.problems, fmt.Sprintf("%s cannot be read: %v", procIRQ, err))
@@ -124,29 +120,61 @@ func readIRQs(f host.FS, devices []*device) *irqTable {
 			}
 		}
 	}
-	for irq := range named {
-		if t.lines[irq] != nil {
+	for _, irq := range slices.Sorted(maps.Keys(named)) {
+		if listed[irq] {
 			continue
 		}
 		if actions, err := readActionDirs(f, irq); err == nil && len(actions) > 0 {
-			t.lines[irq] = &line{irq: irq, actions: actions}
+			table.Rows = append(table.Rows, procfs.Interrupt{IRQ: irq, Actions: actions})
 		}
 	}
-	known := interfaces(devices)
-	for _, l := range t.lines {
-		for _, a := range l.actions {
-			l.labels = append(l.labels, labelOf(vector.Parse(a, known)))
-		}
-		// Per-device MSI domains print the function in the chip's name:
-		// "PCI-MSIX-0000:00:08.0" (x86 since 6.2, msi_create_device_irq_domain).
-		if _, bdf, ok := strings.Cut(l.chip, "PCI-MSIX-"); ok && t.function[l.irq] == "" {
-			t.function[l.irq] = bdf
-		}
-		if _, bdf, ok := strings.Cut(l.chip, "PCI-MSI-"); ok && t.function[l.irq] == "" {
-			t.function[l.irq] = bdf
+	t.text, t.known = table, interfaces(devices)
+	for _, r := range vector.Table(table, t.known) {
+		if l := lineOf(r); l != nil {
+			t.lines[l.irq] = l
+			for _, a := range r.Actions {
+				if a.BDF != "" && t.function[l.irq] == "" {
+					t.function[l.irq] = a.BDF
+				}
+			}
 		}
 	}
 	return t
+}
+
+// lineOf returns nil for rows that are no interrupt with a handler.
+func lineOf(r vector.Row) *line {
+	if r.Number == vector.None || len(r.Actions) == 0 {
+		return nil
+	}
+	l := &line{irq: r.Number}
+	if n, err := strconv.ParseUint(r.HWIRQ, 10, 64); err == nil {
+		l.hwirq, l.hasHW = n, true
+	}
+	for _, a := range r.Actions {
+		l.actions = append(l.actions, a.Name)
+		l.labels = append(l.labels, labelOf(a.Vector))
+	}
+	return l
+}
+
+// again reads the names of some interrupts without regard to the others: those
+// of one device, known by its own folder, may tell more alone than among
+// devices of the same names (gve before 6.3: every device has "eth%d-ntfy-block.0").
+func (t *irqTable) again(irqs []int) map[int]*line {
+	part := &procfs.Interrupts{CPUs: t.text.CPUs}
+	for _, r := range t.text.Rows {
+		if slices.Contains(irqs, r.IRQ) {
+			part.Rows = append(part.Rows, r)
+		}
+	}
+	out := make(map[int]*line)
+	for _, r := range vector.Table(part, t.known) {
+		if l := lineOf(r); l != nil {
+			out[l.irq] = l
+		}
+	}
+	return out
 }
 
 // interfaces is what the grammar of action names wants to know of the host.

@@ -44,6 +44,7 @@ func (s *scan) mapQueues(d *device) {
 		m.readChannels()
 	default:
 		m.candidates()
+		m.reread()
 		m.byName()
 		m.byOrder()
 	}
@@ -57,11 +58,11 @@ func (s *scan) mapQueues(d *device) {
 type mapping struct {
 	*scan
 	*device
-	links     map[role]*link
-	found     []candidate
-	control   []candidate
-	netlink   bool // the netdev family knows this device's queues
-	functions []string
+	links   map[role]*link
+	found   []candidate // not yet placed
+	names   map[string]int
+	control []candidate
+	netlink bool // the netdev family knows this device's queues
 }
 
 // at returns the link of a queue that exists, nil for another.
@@ -141,9 +142,10 @@ func (m *mapping) readNetlink() {
 // own folder (msi_irqs, irq), or by an action name that holds its interface or bus
 // address. A name alone loses against another device's msi_irqs.
 func (m *mapping) candidates() {
-	own := make(map[int]bool) // named by the device's folder
-	usb := ""                 // root hub, "usb1"
-	var controller []int      // interrupts of the USB host controller
+	own := make(map[int]bool)  // named by the device's msi_irqs
+	wire := make(map[int]bool) // the device's interrupt pin, which others may share
+	usb := ""                  // root hub, "usb1"
+	var controller []int       // interrupts of the USB host controller
 	for _, p := range m.parents {
 		irqs := p.msi
 		if len(irqs) == 0 && p.irq != None {
@@ -159,7 +161,7 @@ func (m *mapping) candidates() {
 			controller = append(controller, irqs...)
 		default:
 			for _, i := range irqs {
-				own[i] = true
+				own[i], wire[i] = p.irq == None, p.irq != None
 			}
 		}
 		if p.msiEmpty {
@@ -169,14 +171,20 @@ func (m *mapping) candidates() {
 	neighbours := m.sameFunction()
 	for _, irq := range slices.Sorted(maps.Keys(m.irqs.lines)) {
 		l := m.irqs.lines[irq]
-		c := candidate{line: l, msi: own[irq]}
-		for i, lab := range l.labels {
-			if m.mine(lab, l.actions[i], own[irq], usb, neighbours) {
-				c.labels = append(c.labels, lab)
-				if c.name == "" {
-					c.name = l.actions[i]
+		c := candidate{line: l, msi: own[irq] || wire[irq]}
+		take := func(own bool) {
+			for i, lab := range l.labels {
+				if m.mine(lab, l.actions[i], own, usb, neighbours) {
+					c.labels = append(c.labels, lab)
+					if c.name == "" {
+						c.name = l.actions[i]
+					}
 				}
 			}
+		}
+		take(own[irq])
+		if len(c.labels) == 0 && wire[irq] {
+			take(true) // on its pin, under a name that tells nothing
 		}
 		if usb != "" && len(c.labels) == 0 && slices.Contains(controller, irq) && len(m.usbCandidates()) == 0 {
 			c.labels, c.name, c.msi = []label{{}}, strings.Join(l.actions, ", "), true
@@ -185,7 +193,7 @@ func (m *mapping) candidates() {
 			continue
 		}
 		c.shared = len(c.labels) < len(l.actions)
-		if f := m.irqs.function[irq]; !own[irq] && f != "" && !m.hasParent(f) && usb == "" && !slices.ContainsFunc(c.labels, func(lab label) bool { return lab.bus == f }) {
+		if f := m.irqs.function[irq]; !c.msi && f != "" && !m.hasParent(f) && usb == "" && !slices.ContainsFunc(c.labels, func(lab label) bool { return lab.bus == f }) {
 			m.problem("IRQ %d is called %q but belongs to %s, not to %s of %s: left out", irq, c.name, f, m.Bus, m.Name)
 			continue
 		}
@@ -265,19 +273,41 @@ func (m *mapping) sameFunction() []string {
 	return out
 }
 
-// byName links the queues that action names tell.
-func (m *mapping) byName() {
-	functions := make(map[string]bool)
+// reread asks the grammar once more about the vectors that the device's folder
+// names, when some of them did not tell what they serve.
+func (m *mapping) reread() {
+	var own []int
+	silent := false
 	for _, c := range m.found {
-		for _, lab := range c.labels {
-			if lab.bus != "" && len(lab.roles) > 0 {
-				functions[lab.bus] = true
-			}
+		if c.msi && !c.shared {
+			own = append(own, c.irq)
+			silent = silent || !c.told()
 		}
 	}
-	m.functions = slices.Sorted(maps.Keys(functions))
+	if !silent {
+		return
+	}
+	lines := m.irqs.again(own)
+	for i, c := range m.found {
+		if l := lines[c.irq]; l != nil && c.msi && !c.shared {
+			m.found[i].labels = l.labels
+		}
+	}
+}
+
+// told reports whether a name says which queue it serves, or that it serves none.
+func (c candidate) told() bool {
+	return slices.ContainsFunc(c.labels, func(l label) bool { return l.control || len(l.roles) > 0 })
+}
+
+// byName links the queues that action names tell.
+func (m *mapping) byName() {
+	m.names, m.seen = make(map[string]int), len(m.found)
+	for _, c := range m.found {
+		m.names[c.name]++
+	}
 	rest := m.found[:0:0]
-	idle := 0
+	idle, byOrder := 0, false
 	for _, c := range m.found {
 		told, used := false, false
 		for _, lab := range c.labels {
@@ -288,7 +318,12 @@ func (m *mapping) byName() {
 					continue
 				}
 				used = true
-				m.claim(r, l, c, ByName)
+				if m.names[c.name] > 1 {
+					byOrder = true
+					m.claim(r, l, c, ByOrder)
+				} else {
+					m.claim(r, l, c, ByName)
+				}
 			}
 		}
 		switch {
@@ -301,6 +336,9 @@ func (m *mapping) byName() {
 		default:
 			rest = append(rest, c)
 		}
+	}
+	if byOrder {
+		m.problem("several vectors of %s have the same name: queues are inferred by MSI-X order", m.Name)
 	}
 	if idle > 0 {
 		m.note("%d vectors of %s back no active queue: the driver keeps them from a larger queue count", idle, m.Name)
@@ -338,7 +376,8 @@ func (m *mapping) conflict(r role, l *link, c candidate) {
 // spans reports whether netlink names interrupts of more than one PCI function.
 func (m *mapping) spans() bool {
 	seen := ""
-	for _, l := range m.links {
+	for _, r := range m.queues() {
+		l := m.at(r)
 		if l.by != ByNetlink {
 			continue
 		}
@@ -373,7 +412,7 @@ func (m *mapping) byOrder() {
 	named := m.anyLinked()
 	for _, c := range m.found {
 		// Beside indexed vectors a bare interface name is the link or mailbox vector.
-		if named && !repeats(m.found, c) && c.bare() {
+		if named && m.names[c.name] == 1 && c.bare() {
 			m.control = append(m.control, c)
 			continue
 		}
@@ -391,11 +430,6 @@ func (m *mapping) byOrder() {
 		return
 	}
 	slices.SortFunc(rest, func(a, b candidate) int { return compareLines(rest, a, b) })
-	if f := fact(m.Driver, VectorOrder); f != nil && len(rest) > 1 {
-		m.assign(rest, strings.Split(f.Text, "|"))
-		m.problem("vectors of %s have no queue in their names: the order of driver %s is assumed (%s)", m.Name, m.Driver, f.Text)
-		return
-	}
 	if len(rest) == 1 {
 		for _, r := range open {
 			by := ByName
@@ -438,16 +472,6 @@ func (c candidate) bare() bool {
 	return slices.ContainsFunc(c.labels, func(l label) bool { return l.device != "" && l.device == c.name })
 }
 
-func repeats(all []candidate, c candidate) bool {
-	n := 0
-	for _, x := range all {
-		if x.name == c.name {
-			n++
-		}
-	}
-	return n > 1
-}
-
 func (m *mapping) anyLinked() bool {
 	for _, l := range m.links {
 		if l.irq != None && l.by != ByNetlink {
@@ -457,41 +481,24 @@ func (m *mapping) anyLinked() bool {
 	return false
 }
 
-// open lists the queues whose interrupt is not known yet by a name.
-func (m *mapping) open() []role {
-	var out []role
-	for _, tx := range []bool{false, true} {
-		have := m.device.rx
-		if tx {
-			have = m.device.tx
-		}
-		for _, q := range have {
-			if l := m.at(role{tx, q}); l.irq == None || l.vector == "" {
-				out = append(out, role{tx, q})
-			}
-		}
+// queues lists the queues that exist, receive first.
+func (m *mapping) queues() []role {
+	out := make([]role, 0, len(m.device.rx)+len(m.device.tx))
+	for _, q := range m.device.rx {
+		out = append(out, role{false, q})
+	}
+	for _, q := range m.device.tx {
+		out = append(out, role{true, q})
 	}
 	return out
 }
 
-// assign gives vectors in order the roles of a VectorOrder fact: fields split by
-// '|', each a list of "rx-0", "tx-*", "none"; the last field repeats.
-func (m *mapping) assign(vectors []candidate, order []string) {
-	for i, c := range vectors {
-		used := false
-		for _, w := range strings.Fields(order[min(i, len(order)-1)]) {
-			for _, r := range m.open() {
-				name := strings.ReplaceAll(r.String(), " ", "-")
-				if w == name || strings.TrimSuffix(w, "*") == name[:3] && strings.HasSuffix(w, "*") {
-					m.claim(r, m.at(r), c, ByOrder)
-					used = true
-				}
-			}
-		}
-		if !used {
-			m.control = append(m.control, c)
-		}
-	}
+// open lists the queues whose interrupt no name has told yet.
+func (m *mapping) open() []role {
+	return slices.DeleteFunc(m.queues(), func(r role) bool {
+		l := m.at(r)
+		return l.irq != None && l.vector != ""
+	})
 }
 
 // readChannels takes the channels of a vmbus device: they have a CPU and no
@@ -568,7 +575,8 @@ func (m *mapping) crossCheck() {
 			own[i] = true
 		}
 	}
-	for r, l := range m.links {
+	for _, r := range m.queues() {
+		l := m.at(r)
 		if l.irq == None {
 			continue
 		}
@@ -698,7 +706,7 @@ func (m *mapping) gaps() {
 	switch {
 	case none != nil:
 		m.note("%s: %s", m.Name, none.Text)
-	case linked == 0 && len(m.Control) == 0 && m.Up:
+	case linked == 0 && m.seen == 0 && m.Up:
 		m.problem("%s is up and no interrupt of it was found, neither in %s nor in /proc/interrupts", m.Name, m.looked())
 	case linked == 0 && !m.Up:
 		m.note("%s is down: its driver may request interrupts only when it comes up", m.Name)

@@ -13,10 +13,6 @@ import (
 type FactKind string
 
 const (
-	// VectorOrder: vectors have no queue in their names; Text gives their roles in
-	// MSI-X or IRQ order, fields split by '|', each "rx-0", "tx-*", "none", the last
-	// one repeating.
-	VectorOrder FactKind = "vector-order"
 	// IndexPerFunction: the number in a vector's name restarts at each PCI
 	// function, while one interface may span several.
 	IndexPerFunction FactKind = "index-per-function"
@@ -89,8 +85,6 @@ var facts = []Fact{
 	{Driver: "qeth", Kind: NoIRQ, Text: "QDIO adapter interrupts count in the QAI row of /proc/interrupts; there is none per queue", Source: "arch/s390/kernel/irq.c"},
 	{Driver: "qeth_l2", Kind: NoIRQ, Text: "QDIO adapter interrupts count in the QAI row of /proc/interrupts; there is none per queue", Source: "arch/s390/kernel/irq.c"},
 	{Driver: "qeth_l3", Kind: NoIRQ, Text: "QDIO adapter interrupts count in the QAI row of /proc/interrupts; there is none per queue", Source: "arch/s390/kernel/irq.c"},
-	{Driver: "mtk_eth_soc", Kind: VectorOrder, Text: "tx-*|rx-*|none", Source: "mtk_probe requests irq[1] for TX and irq[2] for RX, drivers/net/ethernet/mediatek/mtk_eth_soc.c"},
-	{Driver: "bcmgenet", Kind: VectorOrder, Text: "rx-* tx-0|tx-*|none", Source: "bcmgenet_isr0 serves the default ring, bcmgenet_isr1 the priority rings, drivers/net/ethernet/broadcom/genet/bcmgenet.c"},
 	{Driver: "mvneta", Kind: PercpuIRQ, Text: "one interrupt line, a copy on each CPU", Source: "mvneta_percpu_isr, drivers/net/ethernet/marvell/mvneta.c"},
 	{Driver: "mlx5_core", Kind: KeepsIRQs, Source: "seastar issue 503; completion vectors live as long as the function, drivers/net/ethernet/mellanox/mlx5/core/pci_irq.c"},
 	{Driver: "mana", Kind: KeepsIRQs, Source: "mana_gd_setup_irqs, drivers/net/ethernet/microsoft/mana/gdma_main.c"},
