@@ -42,13 +42,6 @@ type Programs struct {
 // ErrNoPrivilege, ErrNoBTF or ErrNoTracepoint where it is one of these; a
 // missing tracepoint that the rest can do without is told by Missing instead.
 func Load(opts Options) (*Programs, error) {
-	missingPriv, err := missingCaps()
-	if err != nil {
-		return nil, err
-	}
-	if len(missingPriv) > 0 {
-		return nil, noCaps("load BPF programs", missingPriv)
-	}
 	kernel, err := kernelTypes(opts.BTF)
 	if err != nil {
 		return nil, fmt.Errorf("load BPF programs: %w", err)
@@ -68,6 +61,13 @@ func Load(opts Options) (*Programs, error) {
 		}
 		delete(spec.Programs, h.name)
 		p.missing = append(p.missing, Hook{Name: h.name, Why: err.Error(), Lost: h.lost})
+	}
+	missing, err := missingCaps()
+	if err != nil {
+		return nil, fmt.Errorf("load BPF programs: %w", err)
+	}
+	if len(missing) > 0 {
+		return nil, noCaps("load BPF programs", missing)
 	}
 	if err := p.load(spec, opts, kernel); err != nil {
 		return nil, err
