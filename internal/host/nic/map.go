@@ -61,6 +61,7 @@ type mapping struct {
 	links   map[role]*link
 	found   []candidate // not yet placed
 	names   map[string]int
+	seen    int // vectors found, placed or not
 	control []candidate
 	netlink bool // the netdev family knows this device's queues
 }
