@@ -46,6 +46,8 @@ const (
 	// fewer is how much better more CPUs must make the hottest one to be used:
 	// each one more costs interrupts and cache misses.
 	fewer = 0.02
+	// full is the predicted load above which a CPU is no target.
+	full = 0.9
 )
 
 // headroom is the load of the hottest CPU with which a goal is content:
@@ -178,6 +180,9 @@ func (m *maker) place(candidates []int, movable map[int]float64, demand float64)
 		}
 		return h
 	}
+	if len(candidates) == 0 {
+		return placement{}
+	}
 	best := at(1)
 	for k := 2; k <= len(candidates); k++ {
 		best = min(best, at(k))
@@ -254,7 +259,13 @@ func (m *maker) rps(f diagnose.Finding) {
 		m.p.reason("%s of %s: no CPU is %s", f.ID, dev, where)
 		return
 	}
-	pl := m.place(candidates, f.Site.Movable, f.Site.Demand)
+	// The polling CPU already does the driver's part, and how large that is is a guess: it is
+	// named only where the others cannot carry the rest.
+	others := slices.DeleteFunc(slices.Clone(candidates), func(c int) bool { return slices.Contains(f.Site.PollCPUs, c) })
+	pl := m.place(others, f.Site.Movable, f.Site.Demand)
+	if pl.cpus.IsEmpty() || pl.hottest > full {
+		pl = m.place(candidates, f.Site.Movable, f.Site.Demand)
+	}
 	wrong := f.ID == "RX303" && f.Site.CPU < 0 // the mask is wrong whatever the load
 	if pl.now-pl.hottest < minGain && !wrong {
 		m.p.reason("%s of %s: no choice of CPUs lowers the hottest one's load by %d points (now %.0f %%, at best %.0f %%)", f.ID, dev, int(minGain*100), 100*pl.now, 100*pl.hottest)
@@ -324,7 +335,7 @@ func (m *maker) rfs(f diagnose.Finding) {
 		m.p.reason("RFS left alone: the policy does not allow it")
 		return
 	}
-	per := knob.Int(int64(nextPow2(int(want)/max(len(f.Site.Queues), 1) | 1)))
+	per := knob.Int(int64(nextPow2(int(want) / max(len(f.Site.Queues), 1))))
 	for _, q := range f.Site.Queues {
 		ref := knob.Ref{Knob: knob.RPSFlowCnt, Target: knob.On(dev, "rx-%d", q)}
 		from := m.in.Snapshot.Get(ref)
