@@ -7,8 +7,18 @@ func commands(e *env) []*cobra.Command {
 	cobra.EnableCommandSorting = false
 	return []*cobra.Command{
 		statusCommand(e),
+		irqsCommand(e),
+		doctorCommand(e),
 		diagnoseCommand(e),
+		explainCommand(e),
 		planCommand(e),
+		applyCommand(e),
+		confirmCommand(e),
+		rollbackCommand(e),
+		historyCommand(e),
+		baselineCommand(e),
+		agentCommand(e),
+		watchCommand(e),
 		manCommand(e),
 		versionCommand(e),
 	}

@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/rxsteer/rxsteer/bpf"
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host"
 )
 
@@ -19,6 +21,9 @@ type env struct {
 	getenv func(string) string
 	now    func() time.Time
 	fs     host.FS
+	// bpf and attach replace the kernel's types and the programs; nil in the real thing.
+	bpf    bpf.Options
+	attach func() (collector.Programs, []collector.Unmeasured, error)
 	// What the streams are: colour and line editing only go to a terminal.
 	stdinTTY, stdoutTTY, stderrTTY bool
 	width                          int // columns of the terminal, 100 where there is none

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func TestHelp(t *testing.T) {
 					t.Errorf("line of %d columns: %s", n, line)
 				}
 			}
-			if name != "" && name != "help" && name != "version" && name != "completion" && !strings.Contains(stdout.String(), "Examples:") {
+			if !slices.Contains([]string{"", "help", "version", "completion", "watch"}, name) && !strings.Contains(stdout.String(), "Examples:") {
 				t.Error("help shows no example")
 			}
 		})

@@ -2,11 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rxsteer/rxsteer/bpf"
+	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/internal/host/topo"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 	"github.com/rxsteer/rxsteer/steer/plan"
 )
@@ -14,24 +22,200 @@ import (
 // measureFlags are those of every measuring command.
 type measureFlags struct {
 	duration time.Duration
+	level    int
 }
 
 func addMeasure(c *cobra.Command) *measureFlags {
 	m := &measureFlags{}
 	c.Flags().DurationVar(&m.duration, "for", 10*time.Second, "measure for this `TIME`")
+	addLevel(c, &m.level)
 	return m
 }
 
-type seen struct {
-	report *diagnose.Report
+func addLevel(c *cobra.Command, level *int) {
+	c.Flags().IntVar(level, "level", 1, "attention `LEVEL`: 1 attaches the per-poll BPF programs, 0 reads the kernel's counters only")
 }
 
+// Measuring shorter than this says nothing: /proc/stat counts in ticks of 10 ms.
+const shortest = time.Second
+
+func (m *measureFlags) check() error {
+	switch {
+	case m.level != 0 && m.level != 1:
+		return usage("--level %d: want 0 or 1", m.level)
+	case m.duration < shortest || m.duration > 24*time.Hour:
+		return usage("--for %v: want %v … 24h", m.duration, shortest)
+	}
+	return nil
+}
+
+// window is the length of the parts a measurement is cut into, so that what does not
+// persist can be told.
+func (m *measureFlags) window() time.Duration {
+	return max(min(m.duration/5, time.Second), 200*time.Millisecond)
+}
+
+// seen is one look at the host: what it is, what is set, what was measured, what is wrong.
+type seen struct {
+	nics     []nic.NIC
+	topology *topo.Topology
+	snapshot *knob.Snapshot
+	windows  []*collector.Sample
+	report   *diagnose.Report
+}
+
+// look measures and diagnoses.
 func (e *env) look(ctx context.Context, m *measureFlags, names []string) (*seen, error) {
-	return nil, fmt.Errorf("x")
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	h, err := e.openHost()
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	return e.lookAt(ctx, h, m, names)
+}
+
+func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names []string) (*seen, error) {
+	var s seen
+	var err error
+	if s.nics, err = h.inventory(ctx); err != nil {
+		return nil, err
+	}
+	if err := checkInterfaces(s.nics, names); err != nil {
+		return nil, err
+	}
+	if s.topology, err = h.topology(); err != nil {
+		return nil, err
+	}
+	if s.windows, err = e.measure(ctx, h, m, "measuring "+nameList(names)); err != nil {
+		return nil, err
+	}
+	// Settings are read after measuring, so that a device that went away meanwhile is not judged
+	// by what it was.
+	if err := e.stillThere(ctx, h, names); err != nil {
+		return nil, err
+	}
+	if s.snapshot, err = h.machine.Snapshot(ctx); err != nil {
+		return nil, fmt.Errorf("read settings: %w", err)
+	}
+	s.report = diagnose.Diagnose(diagnose.Input{
+		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology,
+		Sample: collector.Merge(s.windows...), Windows: s.windows, Devices: names,
+	})
+	return &s, nil
+}
+
+// stillThere refuses to judge a named device that vanished while it was measured.
+func (e *env) stillThere(ctx context.Context, h *hostRooms, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	now, err := h.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(now, func(n nic.NIC) bool { return n.Name == name }) {
+			return &failure{code: exitFailed, err: fmt.Errorf("%s went away while it was measured", name),
+				next: []string{"nothing was changed and nothing is left attached; rxsteer status shows what is there now"}}
+		}
+	}
+	return nil
 }
 
 func (e *env) lookAndPlan(ctx context.Context, m *measureFlags, names []string, g plan.Goal) (*seen, *plan.Plan, error) {
-	return nil, nil, fmt.Errorf("x")
+	if err := m.check(); err != nil {
+		return nil, nil, err
+	}
+	h, err := e.openHost()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer h.close()
+	s, err := e.lookAt(ctx, h, m, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, makePlan(s, g), nil
 }
 
-func writePlan(file string, p *plan.Plan) error { return nil }
+func makePlan(s *seen, g plan.Goal) *plan.Plan {
+	return plan.Make(plan.Input{
+		Report: s.report, Snapshot: s.snapshot, Topology: s.topology, NICs: s.nics, Goal: g,
+	})
+}
+
+// measure takes samples of a window each until the duration is covered. Level 1 that is
+// refused is an error: a person who did not ask for less should not get less.
+func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what string) ([]*collector.Sample, error) {
+	window := m.window()
+	n := int((m.duration + window - 1) / window)
+	ring := collector.NewRing(n)
+	s := e.newSampler(h, m.level, window, ring)
+	samples, cancel := ring.Subscribe()
+	defer cancel()
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- s.Run(running) }()
+	select {
+	case <-s.Ready():
+	case err := <-done:
+		return nil, err
+	}
+	if err := refused(s); err != nil && m.level > 0 {
+		stop()
+		return nil, errors.Join(err, <-done)
+	}
+	p := e.newProgress(what, m.duration)
+	defer p.end()
+	for len(ring.Window(24*time.Hour)) < n {
+		select {
+		case sample := <-samples:
+			p.step(sample)
+		case <-p.tick():
+			p.draw()
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("measure for %v: %w", m.duration, ctx.Err()), <-done)
+		case err := <-done:
+			if err == nil {
+				err = errors.New("measure: the sampler stopped early")
+			}
+			return nil, err
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		return nil, err
+	}
+	return ring.Window(24 * time.Hour), nil
+}
+
+func (e *env) newSampler(h *hostRooms, level int, interval time.Duration, ring *collector.Ring) *collector.Sampler {
+	return collector.New(collector.Config{
+		FS: e.fs, Level: level, Interval: interval, Ring: ring, RXQueue: h.rxQueue, Attach: e.attach,
+	})
+}
+
+// refused is why level 1 is not possible here, as a failure with what grants it.
+func refused(s *collector.Sampler) error {
+	err := s.Refused()
+	if err == nil {
+		return nil
+	}
+	next := []string{}
+	if errors.Is(err, bpf.ErrNoPrivilege) {
+		next = append(next, "sudo rxsteer …")
+	}
+	next = append(next, "or measure with what the kernel counts itself: --level 0", "rxsteer doctor says all that is missing")
+	return privilege(fmt.Errorf("live measurement: %w", err), next...)
+}
+
+func nameList(names []string) string {
+	if len(names) == 0 {
+		return "all interfaces"
+	}
+	return strings.Join(names, ", ")
+}

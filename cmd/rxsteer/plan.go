@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 	"github.com/rxsteer/rxsteer/steer/plan"
@@ -131,4 +133,28 @@ func ids(list []diagnose.ID) string {
 		out[i] = string(id)
 	}
 	return strings.Join(out, " ")
+}
+
+func writePlan(file string, pl *plan.Plan) error {
+	text, err := pl.YAML()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return fmt.Errorf("write plan: %w", err)
+	}
+	return nil
+}
+
+// readPlan reads a plan file for the host with these CPUs online.
+func readPlan(file string, online cpuset.Set) (*plan.Plan, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read plan: %w", err)
+	}
+	pl, err := plan.Parse(file, text, online)
+	if err != nil {
+		return nil, fmt.Errorf("read plan: %w", err)
+	}
+	return pl, nil
 }

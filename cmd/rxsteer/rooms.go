@@ -3,16 +3,19 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rxsteer/rxsteer/internal/cpuset"
+	"github.com/rxsteer/rxsteer/internal/ethtool"
 	"github.com/rxsteer/rxsteer/internal/host"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/internal/host/topo"
+	"github.com/rxsteer/rxsteer/internal/netdev"
 )
 
 // hostRooms is the host as the rooms below cmd see it.
@@ -20,7 +23,15 @@ type hostRooms struct {
 	fs      host.FS
 	machine *knob.Machine
 	sources nic.Sources
+	netlink []check // what of netlink works, for doctor
 	closers []func() error
+
+	queues map[napiID]int // rx queue of each NAPI, by the map
+}
+
+type napiID struct {
+	ifindex int
+	id      uint32
 }
 
 func (h *hostRooms) close() {
@@ -30,18 +41,79 @@ func (h *hostRooms) close() {
 }
 
 func (h *hostRooms) inventory(ctx context.Context) ([]nic.NIC, error) {
-	return nic.Inventory(ctx, h.sources)
+	nics, err := nic.Inventory(ctx, h.sources)
+	if err != nil {
+		return nil, err
+	}
+	h.queues = map[napiID]int{}
+	for i := range nics {
+		for _, q := range nics[i].Queues {
+			if q.NAPI != 0 && q.RX != nic.None {
+				h.queues[napiID{nics[i].IfIndex, q.NAPI}] = q.RX
+			}
+		}
+	}
+	return nics, nil
+}
+
+// rxQueue is the rx queue of a NAPI by the last inventory, −1 not known.
+func (h *hostRooms) rxQueue(_ uint64, ifindex int, id uint32) int {
+	if q, ok := h.queues[napiID{ifindex, id}]; ok {
+		return q
+	}
+	return -1
+}
+
+// netns is the inode of this network namespace, 0 not known.
+func (h *hostRooms) netns() uint64 {
+	link, err := h.fs.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return 0
+	}
+	var inode uint64
+	if _, err := fmt.Sscanf(link, "net:[%d]", &inode); err != nil {
+		return 0
+	}
+	return inode
+}
+
+// executable is the path of this program, for lines a person may type.
+func executable() string {
+	if exe, err := os.Executable(); err == nil {
+		return exe
+	}
+	return "rxsteer"
 }
 
 func (h *hostRooms) topology() (*topo.Topology, error) {
-	return &topo.Topology{}, nil
+	return topo.Read(h.fs)
 }
 
 // openHost opens what can be opened; what cannot makes settings unknown, with the reason.
 func (e *env) openHost() (*hostRooms, error) {
 	h := &hostRooms{fs: e.fs, sources: nic.Sources{FS: e.fs}}
-	m, err := knob.Open(knob.Config{FS: e.fs, Now: e.now})
+	config := knob.Config{FS: e.fs, Now: e.now}
+	if c, err := ethtool.New(); err == nil {
+		h.closers = append(h.closers, c.Close)
+		h.sources.Ethtool, config.Ethtool = c, c
+		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "ethtool", OK: true})
+	} else {
+		config.EthtoolReason = err.Error()
+		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "ethtool", Why: err.Error(),
+			Lost: "channels, rings, indirection table, hash fields, coalescing, offloads"})
+	}
+	if c, err := netdev.New(); err == nil {
+		h.closers = append(h.closers, c.Close)
+		h.sources.Netdev, config.Netdev = c, c
+		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "netdev", OK: true})
+	} else {
+		config.NetdevReason = err.Error()
+		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "netdev", Why: err.Error(),
+			Lost: "the kernel's own map of queues, NAPIs and interrupts (since Linux 6.8); names are used instead"})
+	}
+	m, err := knob.Open(config)
 	if err != nil {
+		h.close()
 		return nil, err
 	}
 	h.machine = m

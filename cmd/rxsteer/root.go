@@ -82,7 +82,7 @@ Examples:
 {{end}}{{range $all}}{{if and (not .GroupID) .IsAvailableCommand}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+{{.LocalFlags.FlagUsagesWrapped 96 | trimTrailingWhitespaces}}
 {{end}}`
 
 // run executes the command line and returns the exit code.

@@ -1,0 +1,348 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/steer/apply"
+	"github.com/rxsteer/rxsteer/steer/plan"
+)
+
+// applyFlags are the command line of apply.
+type applyFlags struct {
+	measureFlags
+	goal          string
+	ifaces        []string
+	confirmWithin time.Duration
+	allow         []string
+	yes           bool
+	stateDir      string
+}
+
+func applyCommand(e *env) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "apply [PLAN]",
+		Short: "Make the changes as one transaction, judged and undone if worse",
+		Long: `Make the changes of a plan as one transaction: each is written down in a journal
+before it is made, read back after, and everything that changed unasked is shown
+and put back. What is measured after is judged against what was measured before;
+a worse result is undone. So is everything when the run is interrupted or dies:
+the next rxsteer finds it in the journal.
+
+Without PLAN it measures, makes a plan, shows it and asks.
+
+With --confirm-within the change is undone by itself unless "rxsteer confirm" comes
+in time, also when the terminal, the connection or this process is gone.
+
+Exit status 4 says that the change was made and taken back, or could not be made
+because the host moved on since the plan was made.`,
+		Example: `  rxsteer apply
+  rxsteer apply fix.yaml --confirm-within 60s && rxsteer confirm
+  rxsteer apply fix.yaml --allow reorder,pause --yes`,
+		GroupID: groupSteer,
+		Args:    cobra.MaximumNArgs(1),
+	}
+	var f applyFlags
+	out := addOutput(c, "json")
+	c.Flags().DurationVar(&f.duration, "for", 5*time.Second, "measure for this `TIME` before and again after")
+	addLevel(c, &f.level)
+	goal := addGoal(c)
+	c.Flags().StringSliceVar(&f.ifaces, "interface", nil, "without PLAN: look only at these `IFACES`")
+	c.RegisterFlagCompletionFunc("interface", e.completeInterfaces)
+	c.Flags().DurationVar(&f.confirmWithin, "confirm-within", 0, "undo unless confirmed within this `TIME`")
+	c.Flags().StringSliceVar(&f.allow, "allow", []string{string(plan.Reorder)}, "grant these `RISKS` to traffic: reorder, pause, flap")
+	c.RegisterFlagCompletionFunc("allow", cobra.FixedCompletions([]string{"reorder", "pause", "flap"}, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	addStateDir(c, &f.stateDir)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		if err := f.check(); err != nil {
+			return err
+		}
+		f.goal = *goal
+		return e.apply(c.Context(), &f, args, out.format == "json")
+	}
+	return c
+}
+
+// addStateDir hides the folder of the journal from the help: only tests and odd hosts move it.
+func addStateDir(c *cobra.Command, dir *string) {
+	c.Flags().StringVar(dir, "state-dir", apply.DefaultDir, "folder of the journal, on a local file system that is empty after a boot")
+	if err := c.Flags().MarkHidden("state-dir"); err != nil {
+		panic(err) // the flag is the line above
+	}
+}
+
+func (f *applyFlags) check() error {
+	for _, a := range f.allow {
+		if !slices.Contains([]string{string(plan.NoRisk), string(plan.Reorder), string(plan.Pause), string(plan.Flap)}, a) {
+			return usage("--allow %s: want any of reorder, pause, flap", a)
+		}
+	}
+	if f.confirmWithin != 0 && (f.confirmWithin < 5*time.Second || f.confirmWithin > 24*time.Hour) {
+		return usage("--confirm-within %v: want 5s … 24h", f.confirmWithin)
+	}
+	return f.measureFlags.check()
+}
+
+func (f *applyFlags) options() apply.Options {
+	o := apply.Options{Allow: []plan.Risk{}, ConfirmWithin: f.confirmWithin, Window: f.window()}
+	for _, a := range f.allow {
+		o.Allow = append(o.Allow, plan.Risk(a))
+	}
+	o.Windows = int((f.duration + o.Window - 1) / o.Window)
+	return o
+}
+
+func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bool) error {
+	h, err := e.openHost()
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	pl, err := e.choosePlan(ctx, h, f, args)
+	if err != nil {
+		return err
+	}
+	if len(pl.Changes) == 0 {
+		if asJSON {
+			return printJSON(e.stdout, applyDoc{Result: &apply.Result{State: apply.Planned, Why: "the plan has no changes", Steps: []apply.Step{}, Unasked: []apply.Unasked{}, Left: []apply.Left{}}})
+		}
+		printPlan(e.stdout, pl, e.palette(), e.textWidth())
+		return nil
+	}
+	if !asJSON {
+		printPlan(e.stdout, pl, e.palette(), e.textWidth())
+		fmt.Fprintln(e.stdout)
+	}
+	if !f.yes {
+		if err := e.ask(plural(len(pl.Changes), "change")); err != nil {
+			return err
+		}
+	}
+	m, err := e.openMeter(ctx, h, f.level, f.window())
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	total := 2*f.duration + 2*f.window()
+	p := e.newProgress("starting", total)
+	m.watch = p
+	defer p.end()
+	// The watcher is there before the first write, so that a change that takes this process or
+	// its terminal away is undone too.
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	var watchErr error
+	watched := f.confirmWithin == 0
+	engine, err := e.openEngine(ctx, h, f.stateDir, func(text string) {
+		m.phase = text
+		p.say(text)
+		if !watched && strings.HasPrefix(text, "write ") {
+			watched = true
+			if watchErr = watchLast(f.stateDir); watchErr != nil {
+				giveUp()
+			}
+		}
+	}, m.sample)
+	if err != nil {
+		return err
+	}
+	res, applyErr := engine.Apply(ctx, pl, f.options())
+	applyErr = errors.Join(applyErr, watchErr)
+	p.end()
+	if err := m.close(); err != nil {
+		applyErr = errors.Join(applyErr, err)
+	}
+	if err := engine.Close(); err != nil {
+		applyErr = errors.Join(applyErr, err)
+	}
+	if res == nil {
+		return applyFailure(applyErr)
+	}
+	doc := applyDoc{Result: res, Before: shares(m.before), After: shares(m.after)}
+	if asJSON {
+		if err := printJSON(e.stdout, doc); err != nil {
+			return err
+		}
+	} else {
+		printResult(e.stdout, &doc, e.palette(), e.textWidth())
+	}
+	if applyErr != nil {
+		return applyFailure(applyErr)
+	}
+	return resultExit(res)
+}
+
+// choosePlan reads the plan, or makes one.
+func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args []string) (*plan.Plan, error) {
+	if len(args) == 1 {
+		top, err := h.topology()
+		if err != nil {
+			return nil, err
+		}
+		return readPlan(args[0], top.Online)
+	}
+	g, err := parseGoal(f.goal)
+	if err != nil {
+		return nil, err
+	}
+	s, err := e.lookAt(ctx, h, &f.measureFlags, f.ifaces)
+	if err != nil {
+		return nil, err
+	}
+	return makePlan(s, g), nil
+}
+
+// ask wants a yes from the terminal.
+func (e *env) ask(what string) error {
+	if !e.stdinTTY {
+		return &failure{exitUsage, errors.New("apply asks before it writes, and there is no terminal to ask on"), []string{"--yes makes the changes without asking", "rxsteer plan shows them"}}
+	}
+	fmt.Fprintf(e.stderr, "Make %s on this host? [y/N] ", what)
+	line, err := bufio.NewReader(e.stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(line)) {
+	case "y", "yes":
+		return nil
+	}
+	return &failure{code: exitFailed, err: errors.New("nothing was changed")}
+}
+
+// openEngine takes the lock and finishes what an earlier run left.
+func (e *env) openEngine(ctx context.Context, h *hostRooms, dir string, progress func(string), sample apply.Sampler) (*apply.Engine, error) {
+	c := apply.Config{Dir: dir, Host: h.machine, Now: e.now, Sample: sample, Progress: progress}
+	engine, err := apply.Open(ctx, c)
+	if err != nil {
+		return nil, applyFailure(err)
+	}
+	// What an earlier run left in the middle is put back before anything new begins.
+	results, err := engine.Recover()
+	for _, r := range results {
+		fmt.Fprintf(e.stderr, "rxsteer: transaction %s of an earlier run was %s: %s\n", r.ID, r.State, r.Why)
+	}
+	if err != nil {
+		return nil, errors.Join(applyFailure(err), engine.Close())
+	}
+	return engine, nil
+}
+
+// applyFailure says what to do about an error of the transaction room.
+func applyFailure(err error) error {
+	if err == nil {
+		return nil
+	}
+	f := &failure{code: exitFailed, err: err}
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		f.code, f.next = exitPrivilege, []string{"changing the host needs root: sudo rxsteer …"}
+	case errors.Is(err, apply.ErrIdentity), errors.Is(err, apply.ErrStale):
+		f.code, f.next = exitRolledBack, []string{"nothing was changed; make a new plan: rxsteer plan -w PLAN"}
+	case errors.Is(err, apply.ErrUnfinished):
+		f.next = []string{"rxsteer history shows it"}
+	}
+	return f
+}
+
+// resultExit is the exit code of a transaction's end.
+func resultExit(r *apply.Result) error {
+	if r.State == apply.RolledBack || r.State == apply.Partial {
+		return exitWith(exitRolledBack)
+	}
+	if slices.ContainsFunc(r.Steps, func(s apply.Step) bool { return s.Outcome == apply.Stale }) {
+		return exitWith(exitRolledBack)
+	}
+	return nil
+}
+
+// meter hands the samples of one running sampler to a transaction, so that programs are
+// attached once and not for each window. It keeps what was measured before and after.
+type meter struct {
+	sampler *collector.Sampler
+	samples <-chan *collector.Sample
+	stop    func()
+	done    chan error
+	ended   bool
+	err     error
+	phase   string
+	watch   *progress
+	before  []*collector.Sample
+	after   []*collector.Sample
+}
+
+func (e *env) openMeter(ctx context.Context, h *hostRooms, level int, window time.Duration) (*meter, error) {
+	if len(h.queues) == 0 {
+		if _, err := h.inventory(ctx); err != nil {
+			return nil, err
+		}
+	}
+	ring := collector.NewRing(1)
+	s := e.newSampler(h, level, window, ring)
+	samples, cancel := ring.Subscribe()
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	m := &meter{sampler: s, samples: samples, stop: func() { stop(); cancel() }, done: make(chan error, 1)}
+	go func() { m.done <- s.Run(running) }()
+	select {
+	case <-s.Ready():
+	case err := <-m.done:
+		m.ended = true
+		m.stop()
+		return nil, err
+	}
+	if err := refused(s); err != nil && level > 0 {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// close ends the sampler; a second close does nothing.
+func (m *meter) close() error {
+	m.stop()
+	if !m.ended {
+		m.ended = true
+		m.err = <-m.done
+	}
+	return m.err
+}
+
+// sample waits for a window that began no earlier than now; windows that follow each other are
+// delivered without a gap.
+func (m *meter) sample(ctx context.Context, d time.Duration) (*collector.Sample, error) {
+	from := time.Now().Add(-d / 4)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("measure: %w", ctx.Err())
+		case err := <-m.done:
+			m.ended = true
+			return nil, errors.Join(errors.New("measure: the sampler stopped"), err)
+		case s := <-m.samples:
+			if m.watch != nil {
+				m.watch.step(s)
+			}
+			if s.Start.Before(from) {
+				continue
+			}
+			if m.phase == "measure after" {
+				m.after = append(m.after, s)
+			} else {
+				m.before = append(m.before, s)
+			}
+			return s, nil
+		}
+	}
+}
