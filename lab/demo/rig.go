@@ -207,10 +207,10 @@ func (r *rig) load(ctx context.Context, rate float64, limit time.Duration, first
 		for i := range ports {
 			ports[i] = uint16(20000 + i)
 		}
-		if bulk, err = traffic.DialUDP(traffic.UDPConfig{To: []netip.AddrPort{sinkAddr}, Flows: flows, Ports: ports}, 128); err != nil {
+		if bulk, err = traffic.DialUDP(traffic.FlowConfig{To: []netip.AddrPort{sinkAddr}, Flows: flows, Ports: ports}, 128); err != nil {
 			return err
 		}
-		probe, err = traffic.DialUDP(traffic.UDPConfig{To: []netip.AddrPort{probeAddr}}, 128)
+		probe, err = traffic.DialUDP(traffic.FlowConfig{To: []netip.AddrPort{probeAddr}}, 128)
 		return err
 	})
 	if err != nil {

@@ -49,6 +49,12 @@ type Plan struct {
 // maxFlows bounds the memory of a run.
 const maxFlows = 1 << 16
 
+// Check says what is wrong with the plan, as Send would.
+func (p Plan) Check() error {
+	_, err := p.withDefaults()
+	return err
+}
+
 func (p Plan) withDefaults() (Plan, error) {
 	if p.Flows == 0 {
 		p.Flows = 1

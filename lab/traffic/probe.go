@@ -29,7 +29,7 @@ type ProbeConn struct {
 
 // DialProbe opens the probe's socket in the calling thread's network namespace.
 func DialProbe(to netip.AddrPort) (*ProbeConn, error) {
-	u, err := DialUDP(UDPConfig{To: []netip.AddrPort{to}}, receiveSize)
+	u, err := DialUDP(FlowConfig{To: []netip.AddrPort{to}}, receiveSize)
 	if err != nil {
 		return nil, fmt.Errorf("dial probe: %w", err)
 	}
@@ -53,7 +53,7 @@ func (c *ProbeConn) Run(ctx context.Context, plan Plan, wait time.Duration) (Pro
 	}()
 	sent, err := Send(ctx, plan, c.udp)
 	deadline := time.Now().Add(wait)
-	for err == nil && ctx.Err() == nil && time.Now().Before(deadline) && t.total() < sent.Sent {
+	for err == nil && ctx.Err() == nil && time.Now().Before(deadline) && t.Total() < sent.Sent {
 		time.Sleep(time.Millisecond)
 	}
 	stop.Store(true)

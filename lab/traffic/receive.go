@@ -129,8 +129,8 @@ func (t *tally) Take() RecvReport {
 	return r
 }
 
-// total is how many packets were counted since the last Take.
-func (t *tally) total() (n uint64) {
+// Total is how many packets were counted since the last Take.
+func (t *tally) Total() (n uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range t.flows {

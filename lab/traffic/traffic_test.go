@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -304,7 +305,7 @@ func TestUDPEndToEnd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			u, err := DialUDP(UDPConfig{To: []netip.AddrPort{to}, Flows: 3}, 200)
+			u, err := DialUDP(FlowConfig{To: []netip.AddrPort{to}, Flows: 3}, 200)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -349,11 +350,66 @@ func TestUDPEndToEnd(t *testing.T) {
 func awaitTotal(t *testing.T, c *tally, want uint64) {
 	t.Helper()
 	deadline := time.Now().Add(5 * time.Second)
-	for c.total() < want {
+	for c.Total() < want {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d packets came, want %d", c.total(), want)
+			t.Fatalf("%d packets came, want %d", c.Total(), want)
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestTCPEndToEnd(t *testing.T) {
+	r, err := ListenTCP(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer wg.Wait()
+	defer cancel()
+	c, err := DialTCP(FlowConfig{To: []netip.AddrPort{r.Addr()}, Flows: 2}, 9000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// A flood outruns the receiver: messages are cut and refused, none is lost.
+	sent, err := Send(ctx, Plan{For: 200 * time.Millisecond, Flows: 2, Sizes: []int{9000, 100}}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f := range 2 {
+		for deadline := time.Now().Add(5 * time.Second); ; {
+			if ok, err := c.write(f, c.rest[f]); err != nil {
+				t.Fatal(err)
+			} else if ok {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the connection does not drain")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	awaitTotal(t, r.tally, sent.Sent)
+	rep := r.Take()
+	if rep.Received != sent.Sent || sent.Sent < 100 || rep.Lost != 0 || rep.Late != 0 || rep.Foreign != 0 {
+		t.Errorf("sent %d, received %+v", sent.Sent, rep)
+	}
+	if want := 9000*rep.Flows[0].Received + 100*rep.Flows[1].Received; rep.Bytes != want {
+		t.Errorf("%d bytes, want %d", rep.Bytes, want)
+	}
+}
+
+func TestAForeignConnectionIsClosed(t *testing.T) {
+	r := &TCPReceiver{tally: newTally()}
+	r.read(strings.NewReader("GET / HTTP/1.1\r\nHost: example\r\n\r\n"))
+	if rep := r.Take(); rep.Foreign != 1 || rep.Received != 0 {
+		t.Errorf("report %+v, want one foreign", rep)
 	}
 }
 

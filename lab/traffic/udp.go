@@ -14,8 +14,8 @@ type UDP struct {
 	msgs *messages
 }
 
-// UDPConfig says between which ports the flows run.
-type UDPConfig struct {
+// FlowConfig says between which addresses and ports UDP or TCP flows run.
+type FlowConfig struct {
 	To    []netip.AddrPort // flow i goes to To[i mod len]
 	From  []netip.Addr     // flow i leaves from From[i mod len]; the kernel's choice when empty
 	Flows int
@@ -26,7 +26,7 @@ type UDPConfig struct {
 
 // DialUDP opens a socket per flow in the calling thread's network namespace;
 // sizes are the payload sizes that will be sent.
-func DialUDP(c UDPConfig, maxSize int) (*UDP, error) {
+func DialUDP(c FlowConfig, maxSize int) (*UDP, error) {
 	if len(c.To) == 0 {
 		return nil, errors.New("dial udp: no destination")
 	}
@@ -36,16 +36,7 @@ func DialUDP(c UDPConfig, maxSize int) (*UDP, error) {
 	u := &UDP{msgs: newMessages(burst, max(maxSize, HeaderSize))}
 	for i := range max(c.Flows, 1) {
 		to := c.To[i%len(c.To)]
-		from := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
-		if to.Addr().Is6() {
-			from = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
-		}
-		if len(c.From) > 0 {
-			from = netip.AddrPortFrom(c.From[i%len(c.From)], 0)
-		}
-		if len(c.Ports) > 0 {
-			from = netip.AddrPortFrom(from.Addr(), c.Ports[i])
-		}
+		from := c.local(i)
 		fd, err := socket(unix.SOCK_DGRAM, from)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("dial udp flow %d from %v: %w", i, from, err), u.Close())
@@ -56,6 +47,22 @@ func DialUDP(c UDPConfig, maxSize int) (*UDP, error) {
 		}
 	}
 	return u, nil
+}
+
+// local is the address and port flow i leaves from, zero where the kernel chooses.
+func (c FlowConfig) local(i int) netip.AddrPort {
+	from := netip.IPv4Unspecified()
+	if c.To[i%len(c.To)].Addr().Is6() {
+		from = netip.IPv6Unspecified()
+	}
+	if len(c.From) > 0 {
+		from = c.From[i%len(c.From)]
+	}
+	var port uint16
+	if len(c.Ports) > 0 {
+		port = c.Ports[i]
+	}
+	return netip.AddrPortFrom(from, port)
 }
 
 // Send implements Sink.
