@@ -100,7 +100,12 @@ func List(v []int) Value {
 
 // Fields is a group of attributes that the kernel takes in one message
 // (channels, rings, coalescing, features); values are int64, bool or string.
-func Fields(m map[string]any) Value { return of(m) }
+func Fields(m map[string]any) Value {
+	if m == nil {
+		m = map[string]any{}
+	}
+	return of(m)
+}
 
 func of(v any) Value {
 	b, err := json.Marshal(v)

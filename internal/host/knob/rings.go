@@ -1,10 +1,13 @@
 package knob
 
-import "syscall"
+import (
+	"fmt"
+	"syscall"
+)
 
 // Ring sizes (ethtool -g, -G). Changing them re-allocates rings on most drivers: the
 // link may flap.
-var ringsFamily = family{read: readRings, write: writeRings, command: onDevice("-G"), meaning: meaningRings}
+var ringsFamily = family{read: readRings, write: writeRings, command: commandRings, meaning: meaningRings}
 
 func (m *Machine) rings(dev string) (now, limit Value) {
 	n, x, err := m.c.Ethtool.Rings(dev)
@@ -33,6 +36,25 @@ func writeRings(m *Machine, r Ref, now, to Value) error {
 		return err
 	}
 	return m.c.Ethtool.SetRings(r.Target.Device(), g)
+}
+
+// commandRings spells tcp-data-split, a number in the kernel (enum ethtool_tcp_data_split).
+func commandRings(r Ref, v Value) string {
+	f, ok := v.fields()
+	if !ok {
+		return ""
+	}
+	if n, ok := f["tcp-data-split"]; ok {
+		switch fmt.Sprint(n) {
+		case "0":
+			f["tcp-data-split"] = "auto"
+		case "1":
+			f["tcp-data-split"] = "off"
+		case "2":
+			f["tcp-data-split"] = "on"
+		}
+	}
+	return onDevice("-G")(r, Fields(f))
 }
 
 func meaningRings(_ Ref, no syscall.Errno) string {
