@@ -16,9 +16,6 @@ import (
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
-// maxFile bounds a plan file; the largest sensible one, 4096 vectors, is about 2 MiB.
-const maxFile = 8 << 20
-
 // YAML is the plan as a file: the fields of the JSON form under a line that says what it is.
 func (p *Plan) YAML() ([]byte, error) {
 	j, err := json.Marshal(p)
@@ -73,10 +70,16 @@ type (
 // Parse reads a plan file strictly: unknown fields, settings, shapes and CPUs are errors that
 // say "name:line:column: what" and show the line. cpus are the CPUs online on the host
 // it is for; empty does not check them.
-func Parse(name string, data []byte, cpus cpuset.Set) (*Plan, error) {
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s: %d bytes is no plan (at most %d)", name, len(data), maxFile)
+func Parse(name string, data []byte, cpus cpuset.Set) (p *Plan, err error) {
+	if err := tame(name, data); err != nil {
+		return nil, err
 	}
+	// The YAML library panics on some malformed text; for the reader that is one more bad file.
+	defer func() {
+		if v := recover(); v != nil {
+			p, err = nil, fmt.Errorf("%s: not YAML a plan can be read from: %v", name, v)
+		}
+	}()
 	tree, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		return nil, located(name, err)
@@ -102,7 +105,7 @@ func Parse(name string, data []byte, cpus cpuset.Set) (*Plan, error) {
 	default:
 		return nil, at(fmt.Errorf("goal %q is none of auto, throughput, latency, balanced", f.Goal), "$.goal")
 	}
-	p := &Plan{Version: f.Version, Goal: f.Goal, Changes: []Change{}, Reasons: f.Reasons,
+	p = &Plan{Version: f.Version, Goal: f.Goal, Changes: []Change{}, Reasons: f.Reasons,
 		Identity: Identity{BootID: f.Identity.BootID, Netns: f.Identity.Netns, Kernel: f.Identity.Kernel, Devices: []Device{}}}
 	for _, d := range f.Identity.Devices {
 		p.Identity.Devices = append(p.Identity.Devices, Device(d))
@@ -133,6 +136,35 @@ func Parse(name string, data []byte, cpus cpuset.Set) (*Plan, error) {
 		p.Changes = append(p.Changes, ch)
 	}
 	return p, nil
+}
+
+// Bounds on what is handed to the YAML library, whose time and stack grow with them.
+const (
+	maxFile  = 4 << 20 // a plan of 4096 vectors is about 2 MiB
+	maxLine  = 64 << 10
+	maxDepth = 32 // of brackets and dashes on one line
+)
+
+// tame refuses text that is no plan and would cost the YAML library much.
+func tame(name string, data []byte) error {
+	if len(data) > maxFile {
+		return fmt.Errorf("%s: %d bytes is no plan (at most %d)", name, len(data), maxFile)
+	}
+	if i := bytes.IndexByte(data, 0); i >= 0 {
+		return fmt.Errorf("%s:%d: holds a zero byte: not a text file", name, 1+bytes.Count(data[:i], []byte{'\n'}))
+	}
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		if len(line) > maxLine {
+			return fmt.Errorf("%s:%d: a line of %d bytes is no plan's (at most %d)", name, n, len(line), maxLine)
+		}
+		indent := len(line) - len(bytes.TrimLeft(line, " -?\t"))
+		if indent > 2*maxDepth || bytes.Count(line, []byte{'['}) > maxDepth || bytes.Count(line, []byte{'{'}) > maxDepth {
+			return fmt.Errorf("%s:%d: nested deeper than any plan", name, n)
+		}
+	}
+	return nil
 }
 
 func (p *Plan) has(device string) bool {
