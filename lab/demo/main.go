@@ -126,6 +126,7 @@ type result struct {
 	BurnNs    int64    `json:"burn_ns"`
 	OneCPU    float64  `json:"one_cpu_pps"` // measured capacity
 	Offered   float64  `json:"offered_pps"`
+	Busy      float64  `json:"busy_cpus"` // before the demo's own load
 	Before    reading  `json:"before"`
 	After     reading  `json:"after"`
 	Undone    reading  `json:"after_rollback"`
@@ -143,6 +144,8 @@ const (
 	better verdict = "better"
 	same   verdict = "no better"
 	worse  verdict = "worse"
+	// unchanged is when rxsteer saw nothing to change, or took its change back.
+	unchanged verdict = "nothing changed"
 )
 
 // judge compares: better is more delivered (at least 5 %) at no higher p99;
@@ -187,7 +190,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 			return fmt.Errorf("find rxsteer: %w (make build makes it)", err)
 		}
 	}
-	if d.dir, err = os.MkdirTemp("", "rxsteer-demo-"); err != nil {
+	if d.dir, err = os.MkdirTemp("/run", "rxsteer-demo-"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()
@@ -200,6 +203,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 	d.result = result{Kernel: kernel(), CPUs: r.cpus, SenderCPU: r.senderCPU, RXCPU: r.rxCPU, BurnNs: r.burn.Cost.PerPacket.Nanoseconds()}
 	first, err := r.settings()
 	if err != nil {
+		return err
+	}
+	if d.result.Busy, err = d.awaitQuiet(ctx); err != nil {
 		return err
 	}
 	d.step("measuring what CPU %d alone can receive (3 s)", r.rxCPU)
@@ -224,6 +230,22 @@ func (d *demo) run(ctx context.Context) (err error) {
 	d.result.Seconds = time.Since(start).Seconds()
 	d.print()
 	return nil
+}
+
+// awaitQuiet gives other work on this machine some time to end, for it would be
+// in all figures, and returns how many CPUs it keeps busy.
+func (d *demo) awaitQuiet(ctx context.Context) (busy float64, err error) {
+	const enough, patience = 0.3, 12
+	for try := range patience {
+		if busy, err = busyCPUs(ctx, time.Second); err != nil || busy <= enough {
+			return busy, err
+		}
+		if try == 0 {
+			d.step("other work keeps %.1f CPUs busy: waiting up to %d s for it to end", busy, patience)
+		}
+	}
+	d.step("WARNING: other work keeps %.1f CPUs busy: the figures will suffer, and rxsteer may find no CPU to steer to", busy)
+	return busy, nil
 }
 
 // settle lets a change of the masks show before it is measured.
@@ -251,7 +273,11 @@ func (d *demo) story(ctx context.Context, first map[string]string) error {
 	if d.byHand {
 		err = r.setRPS(r.cpus)
 	} else {
-		err = d.rxsteerRun(ctx, "apply", d.plan(), "--yes")
+		err = d.rxsteerRun(ctx, "apply", d.plan(), "--yes", "--for", "3s", "--state-dir", d.dir)
+		if took := (exitError{}); errors.As(err, &took) && took.code == tookBack {
+			d.step("rxsteer took its change back: %v", err)
+			err = nil
+		}
 	}
 	if err != nil {
 		return err
@@ -261,6 +287,10 @@ func (d *demo) story(ctx context.Context, first map[string]string) error {
 		return err
 	}
 	d.result.Changed = differences(first, applied)
+	if len(d.result.Changed) == 0 {
+		d.result.Verdict, d.result.Restored = unchanged, true
+		return nil
+	}
 	if !wait(ctx, settle) {
 		return ctx.Err()
 	}
@@ -271,7 +301,7 @@ func (d *demo) story(ctx context.Context, first map[string]string) error {
 	if d.byHand {
 		err = r.setRPS([]int{r.rxCPU})
 	} else {
-		err = d.rxsteerRun(ctx, "rollback")
+		err = d.rxsteerRun(ctx, "rollback", "--state-dir", d.dir)
 	}
 	if err != nil {
 		return err
@@ -303,19 +333,32 @@ func (d *demo) rxsteerRun(ctx context.Context, args ...string) error {
 	// An interrupted rxsteer is to put things right itself.
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
-	cmd.Env = append(os.Environ(), "RXSTEER_STATE="+d.dir)
 	var stderr bytes.Buffer
 	out := &indent{w: d.out, atStart: true}
 	cmd.Stdout, cmd.Stderr = out, &stderr
 	if err := cmd.Run(); err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && ctx.Err() == nil {
-			return fmt.Errorf("rxsteer %s: exit status %d: %s", args[0], exit.ExitCode(), bytes.TrimSpace(stderr.Bytes()))
+			return exitError{args[0], exit.ExitCode(), string(bytes.TrimSpace(stderr.Bytes()))}
 		}
 		return fmt.Errorf("rxsteer %s: %w: %s", args[0], err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return nil
 }
+
+// exitError is an rxsteer command that did not end with 0.
+type exitError struct {
+	command string
+	code    int
+	stderr  string
+}
+
+func (e exitError) Error() string {
+	return fmt.Sprintf("rxsteer %s: exit status %d: %s", e.command, e.code, e.stderr)
+}
+
+// tookBack is apply's exit status when it undid its own change.
+const tookBack = 4
 
 // indent sets off what another program prints.
 type indent struct {
@@ -356,6 +399,11 @@ func (d *demo) print() {
 	res := d.result
 	fmt.Fprintf(d.out, "\nLinux %s, %s, %d CPUs; veth with %d queues; %.1f µs burnt per packet; %.0f packets/s offered, one CPU does %.0f\n\n",
 		res.Kernel, runtime.GOARCH, len(res.CPUs), queues, float64(res.BurnNs)/1000, res.Offered, res.OneCPU)
+	if res.Verdict == unchanged {
+		fmt.Fprintf(d.out, "  delivered %.0f packets/s, lost %s, probe p99 %s\n\n  verdict: NOTHING CHANGED: rxsteer found nothing to gain here, or took its change back; is the machine busy with other things?\n",
+			res.Before.Delivered, percent(res.Before.LostShare), millis(res.Before.Probe.P99))
+		return
+	}
 	row := func(name string, cell func(reading) string) {
 		fmt.Fprintf(d.out, "  %-34s %12s %12s %12s\n", name, cell(res.Before), cell(res.After), cell(res.Undone))
 	}

@@ -343,6 +343,41 @@ func softirqTicks() (map[int]uint64, error) {
 	return ticks, nil
 }
 
+// busyCPUs is how many CPUs' worth of time is not idle, seen for that long.
+func busyCPUs(ctx context.Context, d time.Duration) (float64, error) {
+	idle := func() (n float64, cpus int, err error) {
+		b, err := os.ReadFile("/proc/stat")
+		if err != nil {
+			return 0, 0, fmt.Errorf("read idle time: %w", err)
+		}
+		for line := range strings.Lines(string(b)) {
+			f := strings.Fields(line)
+			if len(f) < 6 || !strings.HasPrefix(f[0], "cpu") || f[0] == "cpu" {
+				continue
+			}
+			cpus++
+			for _, text := range f[4:6] { // idle, iowait
+				v, err := strconv.ParseFloat(text, 64)
+				if err != nil {
+					return 0, 0, fmt.Errorf("parse /proc/stat: %w", err)
+				}
+				n += v / userHZ
+			}
+		}
+		return n, cpus, nil
+	}
+	before, cpus, err := idle()
+	if err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	if !wait(ctx, d) {
+		return 0, ctx.Err()
+	}
+	after, _, err := idle()
+	return max(float64(cpus)-(after-before)/time.Since(start).Seconds(), 0), err
+}
+
 // allowedCPUs are the CPUs this process may run on.
 func allowedCPUs() ([]int, error) {
 	runtime.LockOSThread()
