@@ -332,8 +332,14 @@ func (e *Engine) write(ctx context.Context, t *Transaction, res *Result, base *k
 		if err != nil {
 			return fmt.Sprintf("cannot see what else changed: %v", err)
 		}
+		n := len(t.putBacks)
 		if why := e.unasked(ctx, t, res, base, now, res.Steps[i].Target.Device()); why != "" {
 			return why
+		}
+		if len(t.putBacks) > n { // our own putting back is nobody's change
+			if now, err = e.c.Host.Snapshot(ctx); err != nil {
+				return fmt.Sprintf("cannot see what else changed: %v", err)
+			}
 		}
 		base = now
 	}
@@ -346,6 +352,9 @@ func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) s
 	case s.Got.Equal(s.To):
 		s.Outcome = Already
 		return ""
+	case !s.Got.Known() && !s.Got.IsAbsent():
+		s.Outcome, s.Note = Failed, fmt.Sprintf("%s cannot be read: %s", s.Ref, s.Got.Reason())
+		return s.Note
 	case !s.Got.Equal(s.From):
 		s.Outcome, s.Note = Stale, moved(s.From, s.Got)
 		return ""

@@ -1,0 +1,821 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/internal/cpuset"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/steer/plan"
+)
+
+var ctx = context.Background()
+
+// short makes the windows of fakes take no time.
+var short = Options{Windows: 3, Window: time.Nanosecond}
+
+func TestApplyKeepsAndRollsBack(t *testing.T) {
+	h := newFake(t, 3)
+	before := h.state()
+	e := h.open(h.config(t.TempDir()))
+	defer e.Close()
+	res, err := e.Apply(ctx, h.plan(), short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.State != Kept || res.ID != "1" {
+		t.Errorf("transaction %s is %s, want 1 kept: %s", res.ID, res.State, res.Why)
+	}
+	for _, s := range res.Steps {
+		if s.Outcome != Applied || !s.Got.Equal(s.To) {
+			t.Errorf("%s: %s, reads %s", s.Ref, s.Outcome, s.Got)
+		}
+	}
+	want := before
+	for r, v := range h.state() {
+		if (r.Knob == knob.RPSCPUs && r.Target.Device() == "eth0") && v.String() != "0-3" {
+			t.Errorf("%s is %s", r, v)
+		}
+	}
+	back, err := e.Rollback("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back.State != RolledBack || len(back.Left) > 0 {
+		t.Errorf("rollback: %s, left %v", back.State, back.Left)
+	}
+	h.same("after rollback", want)
+	if _, err := e.Rollback("1"); err == nil {
+		t.Error("rolled back twice")
+	}
+	if _, err := e.Rollback(""); !errors.Is(err, ErrNoSuch) {
+		t.Errorf("nothing left to roll back: %v", err)
+	}
+}
+
+// Whatever the host and plan: apply then rollback restores exactly.
+func TestRollbackRestoresAnyHost(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		h := newFake(t, 1+r.IntN(6))
+		h.snap.Host.CPUs = "0-31"
+		randomSet := func() knob.Value {
+			s := cpuset.Set{}
+			for range r.IntN(5) {
+				s = s.Union(cpuset.Of(r.IntN(32)))
+			}
+			return knob.Set(s)
+		}
+		if r.IntN(2) == 0 {
+			h.isolated = cpuset.Of(r.IntN(32))
+		}
+		p := h.plan()
+		for i := range p.Changes {
+			if p.Changes[i].Knob != knob.RPSCPUs {
+				continue
+			}
+			v := randomSet()
+			if s, _ := set(v); !h.isolated.IsEmpty() { // the host never holds isolated CPUs
+				v = knob.Set(s.Minus(h.isolated))
+			}
+			h.settings[p.Changes[i].Ref()], p.Changes[i].From = v, v
+			p.Changes[i].To = randomSet()
+		}
+		before := h.state()
+		e := h.open(h.config(t.TempDir()))
+		res, err := e.Apply(ctx, p, short)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if res.State == Kept {
+			for _, s := range res.Steps {
+				if s.Outcome == Failed || s.Outcome == Stale {
+					t.Errorf("seed %d: kept with %s %s: %s", seed, s.Ref, s.Outcome, s.Note)
+				}
+			}
+			if _, err := e.RollbackOriginal(); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+		h.same(fmt.Sprintf("seed %d (%s: %s)", seed, res.State, res.Why), before)
+		e.Close()
+	}
+}
+
+// Each single operation fails or the process dies at it; afterwards the host is as before or as
+// planned, and the journal tells which. The next run finishes what was left.
+func TestEveryFault(t *testing.T) {
+	kinds := []struct {
+		name  string
+		fault fault
+	}{
+		{"error", fault{err: errInjected}},
+		{"death before", fault{before: true}},
+		{"death after", fault{after: true}},
+	}
+	for _, kind := range kinds {
+		t.Run(kind.name, func(t *testing.T) {
+			for at := 0; ; at++ {
+				dir := t.TempDir()
+				h := newFake(t, 2)
+				old := h.state()
+				f := kind.fault
+				f.at = at
+				h.fault = &f
+				var e *Engine
+				var err error
+				var res *Result
+				dead := dies(func() {
+					e, err = Open(ctx, h.config(dir))
+					if err == nil {
+						res, err = e.Apply(ctx, h.plan(), short)
+					}
+				})
+				if e != nil {
+					e.Close()
+				} else if dead { // the lock's file is closed by the process's end; here by the collector
+					releaseLock(t, dir)
+				}
+				if f.seen <= at {
+					if res == nil || res.State != Kept {
+						t.Fatalf("without fault: %+v, %v", res, err)
+					}
+					t.Logf("%d operations: %s", f.seen, strings.Join(f.log, ", "))
+					return
+				}
+				op := fmt.Sprintf("%s at operation %d (%s)", kind.name, at, f.log[at])
+				h.fault = &fault{at: -1}
+				next := h.open(h.config(dir))
+				done, rerr := next.Recover()
+				if rerr != nil {
+					t.Errorf("%s: recover: %v", op, rerr)
+				}
+				state := State("")
+				for _, x := range next.Transactions() {
+					state = x.State
+				}
+				switch {
+				case state == "" || state == RolledBack:
+					h.same(op+": journal says "+string(state), old)
+				case state == Kept:
+					for _, c := range h.plan().Changes { // plan of the new state: nothing left to do
+						if !c.From.Equal(c.To) {
+							t.Errorf("%s: kept, but %s is %s", op, c.Ref(), c.From)
+						}
+					}
+				default:
+					t.Errorf("%s: journal ends as %q", op, state)
+				}
+				if res != nil && err == nil && !dead && res.State != state && res.State != Planned {
+					t.Errorf("%s: the run said %s, the journal %s", op, res.State, state)
+				}
+				if again, err := next.Recover(); err != nil || len(again) > 0 {
+					t.Errorf("%s: recovered twice: %v, %v", op, again, err)
+				}
+				// The next transaction works.
+				if state != Kept {
+					if r, err := next.Apply(ctx, h.plan(), short); err != nil || r.State != Kept {
+						t.Errorf("%s: the next apply: %+v, %v", op, r, err)
+					}
+				}
+				_ = done
+				next.Close()
+			}
+		})
+	}
+}
+
+// Death in the middle of a rollback, at every step, is finished by the next run.
+func TestDeathDuringRollback(t *testing.T) {
+	for _, kind := range []fault{{before: true}, {after: true}, {err: errInjected}} {
+		for at := 0; ; at++ {
+			dir := t.TempDir()
+			h := newFake(t, 2)
+			old := h.state()
+			e := h.open(h.config(dir))
+			if _, err := e.Apply(ctx, h.plan(), short); err != nil {
+				t.Fatal(err)
+			}
+			f := kind
+			f.at = at
+			h.fault = &f
+			dies(func() { e.Rollback("") }) // its error is not the point here: the journal is
+			e.Close()
+			if f.seen <= at {
+				break
+			}
+			h.fault = &fault{at: -1}
+			next := h.open(h.config(dir))
+			if _, err := next.Recover(); err != nil {
+				t.Error(err)
+			}
+			if x := next.Transactions(); x[0].State == Kept { // nothing was announced yet
+				if _, err := next.Rollback(""); err != nil {
+					t.Error(err)
+				}
+			}
+			if x := next.Transactions(); x[0].State != RolledBack {
+				t.Errorf("operation %d (%s): ends as %s", at, f.log[at], x[0].State)
+			}
+			h.same(fmt.Sprintf("operation %d (%s)", at, f.log[at]), old)
+			next.Close()
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	tests := []struct {
+		name string
+		do   func(*fakeHost, *plan.Plan, *Options)
+		is   error
+		say  string
+	}{
+		{"other boot", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Identity.BootID = "other" }, ErrIdentity, "boot ID"},
+		{"other namespace", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Identity.Netns = 43 }, ErrIdentity, "network namespace was 43 and is 42"},
+		{"device re-created", func(h *fakeHost, _ *plan.Plan, _ *Options) { h.snap.Devices[0].IfIndex = 9 }, ErrIdentity, "ifindex of eth0"},
+		{"other driver", func(h *fakeHost, _ *plan.Plan, _ *Options) { h.snap.Devices[0].Driver = "x" }, ErrIdentity, "driver of eth0"},
+		{"other slot", func(h *fakeHost, _ *plan.Plan, _ *Options) { h.snap.Devices[0].Bus = "x" }, ErrIdentity, "bus address"},
+		{"channels changed", func(h *fakeHost, _ *plan.Plan, _ *Options) { h.snap.Devices[0].RXQueues = 4 }, ErrIdentity, "queues of eth0"},
+		{"table changed", func(h *fakeHost, _ *plan.Plan, _ *Options) { h.snap.Devices[0].Table = 128 }, ErrIdentity, "table size"},
+		{"device gone", func(h *fakeHost, _ *plan.Plan, _ *Options) { h.snap.Devices = h.snap.Devices[1:] }, ErrIdentity, "no device eth0"},
+		{"identity without the device", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Identity.Devices = nil }, ErrIdentity, "does not name eth0"},
+		{"reorder not granted", func(_ *fakeHost, _ *plan.Plan, o *Options) { o.Allow = []plan.Risk{} }, ErrRisk, "--allow reorder"},
+		{"flap not granted", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Changes[0].Risk = plan.Flap }, ErrRisk, "--allow flap"},
+		{"flap without confirmation", func(_ *fakeHost, p *plan.Plan, o *Options) {
+			p.Changes[0].Risk, o.Allow = plan.Flap, []plan.Risk{plan.Reorder, plan.Flap}
+		}, ErrRisk, "without --confirm-within"},
+		{"CPU that is not online", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Changes[0].To = knob.Text("0-9") }, nil, "no cpu 4-9 online"},
+		{"over the ceiling", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Changes[2].To = knob.Int(1 << 30) }, nil, "outside 0…"},
+		{"twice the same", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Changes = append(p.Changes, p.Changes[0]) }, nil, "already changed"},
+		{"all stale", func(h *fakeHost, _ *plan.Plan, _ *Options) {
+			h.settings[rps(0)], h.settings[rps(1)], h.settings[entries] = knob.Text("2"), knob.Text("2"), knob.Int(8)
+		}, ErrStale, "make a new plan"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			h := newFake(t, 2)
+			p := h.plan()
+			o := short
+			test.do(h, p, &o)
+			before := h.state()
+			e := h.open(h.config(t.TempDir()))
+			defer e.Close()
+			_, err := e.Apply(ctx, p, o)
+			if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.say) {
+				t.Errorf("got %v, want %v with %q", err, test.is, test.say)
+			}
+			h.same("after refusal", before)
+			if n := len(e.Transactions()); n != 0 {
+				t.Errorf("%d transactions in the journal", n)
+			}
+		})
+	}
+}
+
+func TestSomebodyElse(t *testing.T) {
+	t.Run("moved one setting before", func(t *testing.T) {
+		h := newFake(t, 3)
+		p := h.plan()
+		h.settings[rps(1)] = knob.Text("3")
+		e := h.open(h.config(t.TempDir()))
+		defer e.Close()
+		res, err := e.Apply(ctx, p, short)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.State != Kept || res.Steps[1].Outcome != Stale || res.Steps[0].Outcome != Applied || res.Steps[2].Outcome != Applied {
+			t.Errorf("%s: %+v", res.State, res.Steps)
+		}
+		if h.settings[rps(1)].String() != "3" {
+			t.Error("their value was overwritten")
+		}
+		if res, err = e.Rollback(""); err != nil || res.State != RolledBack {
+			t.Errorf("rollback: %+v, %v", res, err)
+		}
+		if h.settings[rps(1)].String() != "3" {
+			t.Error("their value was overwritten by the rollback")
+		}
+	})
+	t.Run("moved one setting after", func(t *testing.T) {
+		h := newFake(t, 2)
+		e := h.open(h.config(t.TempDir()))
+		defer e.Close()
+		if _, err := e.Apply(ctx, h.plan(), short); err != nil {
+			t.Fatal(err)
+		}
+		h.settings[rps(0)] = knob.Text("2")
+		res, err := e.Rollback("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.State != Partial || len(res.Left) != 1 || res.Left[0].Ref != rps(0) || !strings.Contains(res.Left[0].Why, "somebody else") {
+			t.Errorf("%s, left %+v", res.State, res.Left)
+		}
+		if h.settings[rps(0)].String() != "2" || h.settings[rps(1)].String() != "1" {
+			t.Errorf("host: %v", texts(h.settings))
+		}
+		if x := e.Transactions()[0]; x.State != Partial || len(x.Left) != 1 {
+			t.Errorf("journal: %+v", x)
+		}
+	})
+	t.Run("removed the device after", func(t *testing.T) {
+		h := newFake(t, 2)
+		e := h.open(h.config(t.TempDir()))
+		defer e.Close()
+		if _, err := e.Apply(ctx, h.plan(), short); err != nil {
+			t.Fatal(err)
+		}
+		delete(h.settings, rps(0))
+		delete(h.settings, rps(1))
+		res, err := e.Rollback("")
+		if err != nil || res.State != Partial || len(res.Left) != 2 || !strings.Contains(res.Left[0].Why, "it is gone") {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if h.settings[entries].String() != "0" {
+			t.Error("the host's setting was not restored")
+		}
+	})
+	t.Run("removes the device in the middle", func(t *testing.T) {
+		h := newFake(t, 2)
+		p := h.plan()
+		p.Changes[0], p.Changes[2] = p.Changes[2], p.Changes[0] // the host's setting first
+		h.onWrite = func(knob.Ref) { delete(h.settings, rps(1)); delete(h.settings, rps(0)); h.onWrite = nil }
+		e := h.open(h.config(t.TempDir()))
+		defer e.Close()
+		res, err := e.Apply(ctx, p, short)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Steps[1].Outcome != Stale || res.Steps[2].Outcome != Stale {
+			t.Errorf("%+v", res.Steps)
+		}
+	})
+	t.Run("takes it back while we measure", func(t *testing.T) {
+		h := newFake(t, 2)
+		c := h.config(t.TempDir())
+		n := 0
+		c.Sample = func(context.Context, time.Duration) (*collector.Sample, error) {
+			if n++; n == 5 {
+				h.settings[rps(0)] = knob.Text("0")
+			}
+			return sample(0.5, 1000, 0), nil
+		}
+		e := h.open(c)
+		defer e.Close()
+		res, err := e.Apply(ctx, h.plan(), short)
+		if err != nil || res.State != Kept || res.Steps[0].Outcome != Stale {
+			t.Errorf("%+v, %v", res, err)
+		}
+	})
+}
+
+func TestKernelTrims(t *testing.T) {
+	h := newFake(t, 2)
+	h.isolated = cpuset.Of(3)
+	before := h.state()
+	e := h.open(h.config(t.TempDir()))
+	defer e.Close()
+	res, err := e.Apply(ctx, h.plan(), short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.State != Kept || res.Steps[0].Outcome != Adjusted || !strings.Contains(res.Steps[0].Note, "the kernel took 0-2 of 0-3") {
+		t.Errorf("%s: %+v", res.State, res.Steps[0])
+	}
+	if _, err := e.Rollback(""); err != nil {
+		t.Fatal(err)
+	}
+	h.same("after rollback", before)
+}
+
+func TestKernelRefuses(t *testing.T) {
+	h := newFake(t, 2)
+	p := h.plan()
+	p.Changes[1].To = knob.Text("3")
+	h.isolated = cpuset.Of(3)
+	before := h.state()
+	e := h.open(h.config(t.TempDir()))
+	defer e.Close()
+	res, err := e.Apply(ctx, p, short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.State != RolledBack || res.Steps[1].Outcome != Failed || !strings.Contains(res.Why, "isolated") {
+		t.Errorf("%s: %s: %+v", res.State, res.Why, res.Steps[1])
+	}
+	h.same("after refusal", before)
+}
+
+func TestUnaskedChanges(t *testing.T) {
+	lro := knob.Fields(map[string]any{"lro": true, "gro": true})
+	other := knob.Ref{Knob: knob.RPSCPUs, Target: "eth1 rx-0"}
+	h := newFake(t, 1)
+	before := h.state()
+	h.onWrite = func(r knob.Ref) {
+		if r == rps(0) {
+			h.settings[features] = lro         // a quirk of the same device
+			h.settings[other] = knob.Text("1") // somebody else, elsewhere
+			h.onWrite = func(r knob.Ref) {}
+		}
+	}
+	e := h.open(h.config(t.TempDir()))
+	defer e.Close()
+	res, err := e.Apply(ctx, h.plan(), short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.State != Kept || len(res.Unasked) != 2 {
+		t.Fatalf("%s, unasked %+v", res.State, res.Unasked)
+	}
+	for _, u := range res.Unasked {
+		if u.PutBack != (u.Ref == features) {
+			t.Errorf("%s put back: %v (%s)", u.Ref, u.PutBack, u.Note)
+		}
+	}
+	if !h.settings[features].Equal(before[features]) {
+		t.Error("the feature was not put back")
+	}
+	if h.settings[other].String() != "1" {
+		t.Error("somebody else's setting was touched")
+	}
+}
+
+// sample is one window: hottest CPU's receive softirq, packets delivered and dropped.
+func sample(hot float64, packets, dropped uint64) *collector.Sample {
+	s := &collector.Sample{Level: 1, Interval: time.Second, CPUs: []collector.CPU{{CPU: 0, Processed: packets, Dropped: dropped}, {CPU: 1}}}
+	s.CPUs[0].SoftirqTime[collector.NetRX] = uint64(hot * 1e9)
+	return s
+}
+
+func TestJudge(t *testing.T) {
+	series := func(hot float64, packets, dropped uint64) (out []*collector.Sample) {
+		for i := range 5 {
+			out = append(out, sample(hot+float64(i%3)*0.01, packets+uint64(i%3)*packets/200, dropped+uint64(i%2)*dropped/20))
+		}
+		return out
+	}
+	tests := []struct {
+		name          string
+		before, after []*collector.Sample
+		want          Word
+		say           string
+	}{
+		{"cooler", series(0.9, 50000, 0), series(0.5, 50000, 0), Better, "hottest CPU 91 → 51 %"},
+		{"more delivered, fewer dropped", series(0.98, 50000, 17000), series(0.7, 67000, 0), Better, "delivered"},
+		{"fewer dropped", series(0.98, 50000, 1000), series(0.97, 50400, 100), Better, "dropped"},
+		{"hotter but more delivered", series(0.5, 50000, 0), series(0.9, 70000, 0), Better, "delivered"},
+		{"fewer delivered", series(0.9, 50000, 0), series(0.5, 40000, 0), Worse, "-20.0 %"},
+		{"more dropped", series(0.9, 50000, 0), series(0.5, 50000, 2000), Worse, "dropped"},
+		{"hotter for nothing", series(0.5, 50000, 0), series(0.7, 50000, 0), Worse, "hottest"},
+		{"the same", series(0.9, 50000, 0), series(0.9, 50000, 0), Same, "scatter"},
+		{"within the scatter", []*collector.Sample{sample(0.5, 50000, 0), sample(0.9, 50000, 0), sample(0.7, 50000, 0)}, []*collector.Sample{sample(0.45, 50000, 0), sample(0.8, 50000, 0), sample(0.6, 50000, 0)}, Same, ""},
+		{"significant but small", series(0.9, 50000, 0), series(0.88, 50300, 0), Same, ""},
+		{"no traffic", series(0.01, 10, 0), series(0.01, 20, 0), NotJudged, "too little traffic"},
+		{"too few windows", series(0.9, 50000, 0)[:2], series(0.5, 50000, 0), NotJudged, "2 windows"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			v := Judge(test.before, test.after)
+			if v.Word != test.want || !strings.Contains(v.Why, test.say) {
+				t.Errorf("%s: %s, want %s with %q", v.Word, v.Why, test.want, test.say)
+			}
+		})
+	}
+}
+
+// judged is a sampler that gives one series before and another after the first write.
+func judged(h *fakeHost, before, after func() (*collector.Sample, error)) Sampler {
+	written := false
+	h.onWrite = func(knob.Ref) { written = true }
+	return func(context.Context, time.Duration) (*collector.Sample, error) {
+		if written {
+			return after()
+		}
+		return before()
+	}
+}
+
+func TestVerdictDecides(t *testing.T) {
+	good := func() (*collector.Sample, error) { return sample(0.9, 50000, 0), nil }
+	tests := []struct {
+		name  string
+		after func() (*collector.Sample, error)
+		want  State
+		why   string
+	}{
+		{"better is kept", func() (*collector.Sample, error) { return sample(0.4, 50000, 0), nil }, Kept, "better"},
+		{"no difference is kept", good, Kept, "no difference"},
+		{"worse is undone", func() (*collector.Sample, error) { return sample(0.9, 30000, 0), nil }, RolledBack, "worse: packets delivered"},
+		{"not measurable is undone", func() (*collector.Sample, error) { return nil, errInjected }, RolledBack, "could not be judged"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			h := newFake(t, 2)
+			before := h.state()
+			c := h.config(t.TempDir())
+			c.Sample = judged(h, good, test.after)
+			e := h.open(c)
+			defer e.Close()
+			res, err := e.Apply(ctx, h.plan(), short)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.State != test.want || !strings.Contains(res.Why, test.why) {
+				t.Errorf("%s: %s, want %s with %q", res.State, res.Why, test.want, test.why)
+			}
+			if test.want == RolledBack {
+				h.same("after the verdict", before)
+			}
+		})
+	}
+}
+
+func TestInterruptedIsUndone(t *testing.T) {
+	h := newFake(t, 3)
+	before := h.state()
+	cancelled, cancel := context.WithCancel(ctx)
+	defer cancel()
+	h.onWrite = func(r knob.Ref) { cancel() }
+	e := h.open(h.config(t.TempDir()))
+	defer e.Close()
+	res, err := e.Apply(cancelled, h.plan(), short)
+	if err != nil || res.State != RolledBack || res.Why != "interrupted" {
+		t.Errorf("%+v, %v", res, err)
+	}
+	h.same("after interruption", before)
+}
+
+func TestConfirmation(t *testing.T) {
+	now := time.Hour
+	setup := func(t *testing.T) (*fakeHost, Config, map[knob.Ref]knob.Value) {
+		h := newFake(t, 2)
+		before := h.state()
+		c := h.config(t.TempDir())
+		now = time.Hour
+		c.Uptime = func() time.Duration { return now }
+		e := h.open(c)
+		defer e.Close()
+		o := short
+		o.ConfirmWithin = time.Minute
+		res, err := e.Apply(ctx, h.plan(), o)
+		if err != nil || res.State != Unconfirmed || res.Confirm != time.Minute {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		return h, c, before
+	}
+	t.Run("confirmed in time", func(t *testing.T) {
+		h, c, _ := setup(t)
+		now += 59 * time.Second
+		e := h.open(c)
+		defer e.Close()
+		if done, err := e.Recover(); err != nil || len(done) != 0 {
+			t.Errorf("recovered too early: %v, %v", done, err)
+		}
+		if _, err := e.Apply(ctx, h.plan(), short); !errors.Is(err, ErrUnfinished) {
+			t.Errorf("a second transaction beside an unconfirmed one: %v", err)
+		}
+		if _, err := e.Confirm(""); err != nil {
+			t.Fatal(err)
+		}
+		if x := e.Transactions()[0]; x.State != Kept {
+			t.Errorf("it is %s", x.State)
+		}
+		if _, err := e.Confirm("1"); err == nil {
+			t.Error("confirmed twice")
+		}
+	})
+	t.Run("overdue at the next start", func(t *testing.T) {
+		h, c, before := setup(t)
+		now += time.Minute
+		e := h.open(c)
+		defer e.Close()
+		if _, err := e.Confirm(""); err == nil || !strings.Contains(err.Error(), "ran out") {
+			t.Errorf("confirmed too late: %v", err)
+		}
+		done, err := e.Recover()
+		if err != nil || len(done) != 1 || done[0].State != RolledBack || done[0].Why != "not confirmed in time" {
+			t.Errorf("%+v, %v", done, err)
+		}
+		h.same("overdue", before)
+	})
+	t.Run("the watcher undoes it", func(t *testing.T) {
+		h, c, before := setup(t)
+		now += time.Minute
+		res, err := Watch(ctx, c, "1")
+		if err != nil || res == nil || res.State != RolledBack {
+			t.Errorf("%+v, %v", res, err)
+		}
+		h.same("overdue", before)
+	})
+	t.Run("the watcher leaves what is confirmed", func(t *testing.T) {
+		h, c, _ := setup(t)
+		e := h.open(c)
+		if _, err := e.Confirm(""); err != nil {
+			t.Fatal(err)
+		}
+		e.Close()
+		now += time.Minute
+		if res, err := Watch(ctx, c, "1"); err != nil || res != nil {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if _, err := Watch(ctx, c, "7"); !errors.Is(err, ErrNoSuch) {
+			t.Errorf("watching nothing: %v", err)
+		}
+		_ = h
+	})
+	t.Run("asked back before it is confirmed", func(t *testing.T) {
+		h, c, before := setup(t)
+		e := h.open(c)
+		defer e.Close()
+		if res, err := e.Rollback(""); err != nil || res.State != RolledBack {
+			t.Errorf("%+v, %v", res, err)
+		}
+		h.same("asked back", before)
+	})
+}
+
+func TestSeveralTransactions(t *testing.T) {
+	h := newFake(t, 2)
+	original := h.state()
+	dir := t.TempDir()
+	e := h.open(h.config(dir))
+	defer e.Close()
+	if _, err := e.Apply(ctx, h.plan(), short); err != nil {
+		t.Fatal(err)
+	}
+	second := h.plan()
+	for i := range second.Changes {
+		if second.Changes[i].Knob == knob.RPSCPUs {
+			second.Changes[i].To = knob.Text("1-2")
+		}
+	}
+	if res, err := e.Apply(ctx, second, short); err != nil || res.ID != "2" || res.Steps[2].Outcome != Already {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if res, err := e.Rollback("1"); err != nil || res.State != Partial || len(res.Left) != 2 {
+		t.Errorf("the first below the second: %+v, %v", res, err)
+	}
+	all, err := e.RollbackOriginal()
+	if err != nil || len(all) != 2 || all[1].State != RolledBack {
+		t.Errorf("%+v, %v", all, err)
+	}
+	h.same("original", original)
+	txs, boot, err := History(dir)
+	if err != nil || boot != "0-boot" || len(txs) != 2 || txs[0].State != RolledBack {
+		t.Errorf("history: %+v, %s, %v", txs, boot, err)
+	}
+}
+
+func TestJournalFile(t *testing.T) {
+	setup := func(t *testing.T) (*fakeHost, string) {
+		h := newFake(t, 1)
+		dir := t.TempDir()
+		e := h.open(h.config(dir))
+		defer e.Close()
+		if _, err := e.Apply(ctx, h.plan(), short); err != nil {
+			t.Fatal(err)
+		}
+		return h, dir
+	}
+	edit := func(t *testing.T, dir string, f func(string) string) {
+		name := filepath.Join(dir, journalFile)
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(f(string(b))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("cut anywhere", func(t *testing.T) {
+		h, dir := setup(t)
+		whole, err := os.ReadFile(filepath.Join(dir, journalFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := h.state()
+		for n := range whole {
+			h.settings = map[knob.Ref]knob.Value{}
+			for r, v := range after {
+				h.settings[r] = v
+			}
+			edit(t, dir, func(string) string { return string(whole[:n]) })
+			e := h.open(h.config(dir))
+			if _, err := e.Recover(); err != nil {
+				t.Errorf("cut at %d: %v", n, err)
+			}
+			for _, x := range e.Transactions() {
+				if x.State != RolledBack && x.State != Kept {
+					t.Errorf("cut at %d: %s", n, x.State)
+				}
+			}
+			e.Close()
+			if txs, _, err := History(dir); err != nil || len(txs) > 1 {
+				t.Errorf("cut at %d: read again: %v, %v", n, txs, err)
+			}
+		}
+	})
+	bad := []struct {
+		name string
+		edit func(string) string
+		say  string
+		is   error
+	}{
+		{"newer", func(s string) string { return s + `{"v":2,"type":"x"}` + "\n" }, "format 2", ErrNewer},
+		{"garbage in the middle", func(s string) string { return strings.Replace(s, "\n", "\ngarbage\n", 1) }, ":2: not a journal line", nil},
+		{"unknown type", func(s string) string { return s + `{"v":1,"type":"x","tx":"1"}` + "\n" }, `type "x"`, nil},
+		{"unknown state", func(s string) string { return s + `{"v":1,"type":"state","tx":"1","state":"odd"}` + "\n" }, `state "odd"`, nil},
+		{"unknown transaction", func(s string) string { return s + `{"v":1,"type":"write","tx":"9","index":0}` + "\n" }, `"9" never began`, nil},
+		{"change outside the plan", func(s string) string { return s + `{"v":1,"type":"write","tx":"1","index":7}` + "\n" }, "names no change", nil},
+		{"no boot", func(s string) string { _, rest, _ := strings.Cut(s, "\n"); return rest }, "which boot", nil},
+	}
+	for _, test := range bad {
+		t.Run(test.name, func(t *testing.T) {
+			h, dir := setup(t)
+			edit(t, dir, test.edit)
+			before := h.state()
+			_, err := Open(ctx, h.config(dir))
+			if err == nil || !strings.Contains(err.Error(), test.say) || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("open: %v, want %q", err, test.say)
+			}
+			h.same("refused journal", before)
+		})
+	}
+	t.Run("of another boot is put aside", func(t *testing.T) {
+		h, dir := setup(t)
+		for i := range 5 {
+			h.snap.Host.BootID = fmt.Sprintf("%d-next", i)
+			e := h.open(h.config(dir))
+			if n := len(e.Transactions()); n != 0 {
+				t.Errorf("%d transactions of another boot", n)
+			}
+			e.Close()
+		}
+		old, err := filepath.Glob(filepath.Join(dir, "journal.*.old"))
+		if err != nil || len(old) != archives {
+			t.Errorf("archives: %v, %v", old, err)
+		}
+	})
+	t.Run("locked", func(t *testing.T) {
+		h, dir := setup(t)
+		e := h.open(h.config(dir))
+		_, err := Open(ctx, h.config(dir))
+		if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) {
+			t.Errorf("second open: %v", err)
+		}
+		if txs, _, err := History(dir); err != nil || len(txs) != 1 {
+			t.Errorf("history beside the lock: %v, %v", txs, err)
+		}
+		e.Close()
+		h.open(h.config(dir)).Close()
+	})
+	t.Run("other namespace's transaction is not touched", func(t *testing.T) {
+		h, dir := setup(t)
+		before := h.state()
+		edit(t, dir, func(s string) string { return s[:strings.LastIndex(strings.TrimSuffix(s, "\n"), "\n")+1] }) // unfinished
+		h.snap.Host.Netns = 7
+		e := h.open(h.config(dir))
+		defer e.Close()
+		if _, err := e.Recover(); !errors.Is(err, ErrIdentity) {
+			t.Errorf("recover: %v", err)
+		}
+		if _, err := e.Rollback("1"); !errors.Is(err, ErrIdentity) {
+			t.Errorf("rollback: %v", err)
+		}
+		h.same("other namespace", before)
+	})
+	t.Run("no journal", func(t *testing.T) {
+		if txs, boot, err := History(filepath.Join(t.TempDir(), "none")); err != nil || txs != nil || boot != "" {
+			t.Errorf("%v, %s, %v", txs, boot, err)
+		}
+	})
+}
+
+func TestNothingToDo(t *testing.T) {
+	h := newFake(t, 1)
+	p := h.plan()
+	for i := range p.Changes {
+		h.settings[p.Changes[i].Ref()] = p.Changes[i].To
+	}
+	e := h.open(h.config(t.TempDir()))
+	defer e.Close()
+	for _, p := range []*plan.Plan{p, {Identity: p.Identity}} {
+		res, err := e.Apply(ctx, p, short)
+		if err != nil || res.State != Planned || res.Why == "" {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	if diff := cmp.Diff(0, len(e.Transactions())); diff != "" {
+		t.Error(diff)
+	}
+}
