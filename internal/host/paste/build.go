@@ -1,0 +1,701 @@
+package paste
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/internal/cpuset"
+	"github.com/rxsteer/rxsteer/internal/ethtool"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/internal/host/procfs"
+	"github.com/rxsteer/rxsteer/internal/host/topo"
+	"github.com/rxsteer/rxsteer/internal/host/vector"
+)
+
+// Topology is the CPUs the texts name; cores, caches and nodes are not in them.
+func (h *Host) Topology() *topo.Topology {
+	return topo.FromSets(h.Possible, h.Online, h.Isolated, h.NoHzFull)
+}
+
+// interrupts is the last table there is; without one, the vectors of proc_irq.txt.
+func (h *Host) interrupts() *procfs.Interrupts {
+	for _, i := range []int{1, 0} {
+		if t := h.Points[i].Interrupts; t != nil {
+			return t
+		}
+	}
+	t := &procfs.Interrupts{CPUs: h.Online.Slice()}
+	for _, i := range h.IRQs {
+		t.Rows = append(t.Rows, procfs.Interrupt{IRQ: i.IRQ, Actions: []string{i.Action}})
+	}
+	return t
+}
+
+// Interfaces is what the texts tell of each interface that vectors can be named after.
+func (h *Host) Interfaces() []vector.Interface {
+	var out []vector.Interface
+	for _, d := range h.Devices {
+		i := vector.Interface{Name: d.Name}
+		if d.Info != nil {
+			i.Driver = nic.CanonicalDriver(d.Info.Driver)
+			if d.Info.Bus != "" {
+				i.Bus = []string{d.Info.Bus}
+			}
+		}
+		i.RX, i.TX = h.queues(d)
+		out = append(out, i)
+	}
+	for _, l := range h.Points[1].Links {
+		if !slices.ContainsFunc(out, func(i vector.Interface) bool { return i.Name == l.Name }) {
+			out = append(out, vector.Interface{Name: l.Name})
+		}
+	}
+	h.adopt(out)
+	return out
+}
+
+// adopt gives the one interface that no vector names the one device that vectors name by
+// its bus only (virtio0, a PCI address): they can only be the same.
+func (h *Host) adopt(known []vector.Interface) {
+	named := map[string]bool{}
+	buses := map[string]bool{}
+	for _, r := range vector.Table(h.interrupts(), known) {
+		for _, a := range r.Actions {
+			isInterface := slices.ContainsFunc(known, func(i vector.Interface) bool { return i.Name == a.Device })
+			switch id := cmp.Or(a.Device, a.BDF); {
+			case isInterface:
+				named[a.Device] = true
+			case id != "" && a.Queue() != vector.None:
+				buses[id] = true
+			}
+		}
+	}
+	var lonely []int
+	for i, k := range known {
+		l := h.link(k.Name)
+		if !named[k.Name] && (l == nil || l.kind() == nic.Physical) {
+			lonely = append(lonely, i)
+		}
+	}
+	if len(lonely) == 1 && len(buses) == 1 {
+		for id := range buses {
+			known[lonely[0]].Bus = append(known[lonely[0]].Bus, id)
+		}
+	}
+}
+
+// queues is how many queues a device has, 0 not told.
+func (h *Host) queues(d *Device) (rx, tx int) {
+	if c := d.Channels; c != nil && c.Refused == nil {
+		rx, tx = int(c.Now["combined"]+c.Now["rx"]), int(c.Now["combined"]+c.Now["tx"])
+	}
+	if rx == 0 && d.RSS != nil {
+		rx = d.RSS.Rings
+	}
+	if rx == 0 && d.Classification != nil {
+		rx = d.Classification.Rings
+	}
+	for _, q := range h.RPS {
+		if q.Device == d.Name && !q.TX && (d.Channels == nil || d.Channels.Refused != nil) {
+			rx = max(rx, q.Queue+1)
+		}
+	}
+	for _, q := range h.XPS {
+		if q.Device == d.Name && q.TX && (d.Channels == nil || d.Channels.Refused != nil) {
+			tx = max(tx, q.Queue+1)
+		}
+	}
+	return min(rx, 1<<12), min(tx, 1<<12)
+}
+
+// Vectors is the table of interrupts, understood with all that the other texts tell.
+func (h *Host) Vectors() []vector.Row { return vector.Table(h.interrupts(), h.Interfaces()) }
+
+// vectorDevices are the devices that vectors of queues name, whatever else is known.
+func (h *Host) vectorDevices() map[string]bool {
+	out := map[string]bool{}
+	for _, r := range vector.Table(h.interrupts(), nil) {
+		for _, a := range r.Actions {
+			if a.Device != "" && a.Queue() != vector.None {
+				out[a.Device] = true
+			}
+		}
+	}
+	return out
+}
+
+// names are all interfaces, sorted.
+func (h *Host) names() []string {
+	all := map[string]bool{}
+	for _, d := range h.Devices {
+		all[d.Name] = true
+	}
+	for _, l := range h.Points[1].Links {
+		all[l.Name] = true
+	}
+	for _, q := range slices.Concat(h.RPS, h.XPS) {
+		if q.Device != "" {
+			all[q.Device] = true
+		}
+	}
+	for _, r := range h.Vectors() {
+		for _, a := range r.Actions {
+			if a.Device != "" && a.Queue() != vector.None {
+				all[a.Device] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// maxNames bounds the interfaces that are built up.
+const maxNames = 1 << 12
+
+func (h *Host) find(name string) *Device {
+	for _, d := range h.Devices {
+		if d.Name == name {
+			return d
+		}
+	}
+	return &Device{Name: name}
+}
+
+func (h *Host) link(name string) *Link {
+	for i := range h.Points[1].Links {
+		if l := &h.Points[1].Links[i]; l.Name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+// ifindex is the interface's number; texts that do not tell it get one above all others.
+func (h *Host) ifindex(names []string) map[string]int {
+	out := map[string]int{}
+	top := 1
+	for _, l := range h.Points[1].Links {
+		out[l.Name], top = l.Index, max(top, l.Index)
+	}
+	for _, n := range names {
+		if out[n] == 0 {
+			top++
+			out[n] = top
+		}
+	}
+	return out
+}
+
+// NICs are the interfaces the texts name, by name, with their queues as the vectors' names tell them.
+func (h *Host) NICs() []nic.NIC {
+	names := h.names()
+	names = names[:min(len(names), maxNames)]
+	index := h.ifindex(names)
+	rows := h.Vectors()
+	wanted := map[int]IRQ{}
+	for _, i := range h.IRQs {
+		wanted[i.IRQ] = i
+	}
+	var out []nic.NIC
+	for _, name := range names {
+		d, l := h.find(name), h.link(name)
+		n := nic.NIC{Name: name, IfIndex: index[name], Kind: nic.Physical, Node: nic.None, Up: true, Queues: []nic.Queue{}}
+		if d.Info != nil {
+			n.Driver, n.Bus, n.Version, n.Firmware = d.Info.Driver, d.Info.Bus, d.Info.Version, d.Info.Firmware
+		}
+		if l != nil {
+			n.Up, n.MTU, n.Master = l.Up(), l.MTU, l.Master
+			n.Kind = l.kind()
+			if n.Kind == nic.Stack && l.Peer != "" {
+				n.Lower = []string{l.Peer}
+			}
+		}
+		for _, o := range h.Points[1].Links { // members of a bond or bridge
+			if o.Master == name {
+				n.Kind, n.Lower = nic.Stack, append(n.Lower, o.Name)
+			}
+		}
+		slices.Sort(n.Lower)
+		h.mapQueues(&n, d, rows, wanted)
+		out = append(out, n)
+	}
+	return out
+}
+
+func (l *Link) kind() nic.Kind {
+	switch l.Kind {
+	case "bond", "bridge", "team", "vlan", "macvlan", "macvtap", "ipvlan", "macsec", "dsa", "hsr":
+		return nic.Stack
+	case "":
+		switch {
+		case l.Type == "loopback" || l.Name == "lo":
+			return nic.Loopback
+		case l.Peer != "" && strings.HasPrefix(l.Name, "veth"):
+			return nic.Virtual
+		case l.Peer != "": // eth0.5@eth0, lan1@eth0
+			return nic.Stack
+		}
+		return nic.Physical
+	}
+	return nic.Virtual
+}
+
+func (h *Host) mapQueues(n *nic.NIC, d *Device, rows []vector.Row, wanted map[int]IRQ) {
+	haveRX, haveTX := map[int]bool{}, map[int]bool{}
+	for _, r := range rows {
+		for _, a := range r.Actions {
+			if a.Device != n.Name || r.Number == vector.None {
+				continue
+			}
+			if a.Queue() == vector.None {
+				n.Control = append(n.Control, nic.Vector{IRQ: r.Number, Name: a.Name})
+				continue
+			}
+			q := nic.Queue{RX: a.RXQueue, TX: a.TXQueue, IRQ: r.Number, Vector: a.Name, Node: nic.None, KnownBy: nic.ByName}
+			if a.Confidence == vector.Inferred {
+				q.KnownBy = nic.ByOrder
+			}
+			if i, ok := wanted[r.Number]; ok {
+				q.Affinity, q.Effective = i.Affinity, i.Effective
+			}
+			haveRX[q.RX], haveTX[q.TX] = true, true
+			n.Queues = append(n.Queues, q)
+		}
+	}
+	rx, tx := h.queues(d)
+	for i := range max(rx, tx) {
+		q := nic.Queue{RX: nic.None, TX: nic.None, IRQ: nic.None, Node: nic.None}
+		if i < rx && !haveRX[i] {
+			q.RX = i
+		}
+		if i < tx && !haveTX[i] {
+			q.TX = i
+		}
+		if q.RX != nic.None || q.TX != nic.None {
+			n.Queues = append(n.Queues, q)
+		}
+	}
+	for i := range n.Queues {
+		q := &n.Queues[i]
+		q.RPS, _ = cpusOf(h.RPS, n.Name, false, q.RX)
+		q.XPS, _ = cpusOf(h.XPS, n.Name, true, q.TX)
+	}
+	slices.SortStableFunc(n.Queues, func(a, b nic.Queue) int {
+		first := func(q nic.Queue) int { return max(q.RX, q.TX) }
+		return cmp.Or(cmp.Compare(first(a), first(b)), cmp.Compare(b.RX, a.RX))
+	})
+	if len(n.Queues) == 0 && n.Kind == nic.Physical && n.Up {
+		n.Problems = append(n.Problems, "no interrupt names this interface: its queues are not known")
+	}
+}
+
+func cpusOf(list []QueueMask, device string, tx bool, queue int) (cpuset.Set, bool) {
+	for _, m := range list {
+		if m.Device == device && m.TX == tx && m.Queue == queue {
+			return m.CPUs, true
+		}
+	}
+	return cpuset.Set{}, false
+}
+
+const notPasted = "not among the pasted texts"
+
+// Snapshot is what is set, as far as the texts show it; all else is unknown.
+func (h *Host) Snapshot() *knob.Snapshot {
+	s := &knob.Snapshot{
+		Version: knob.SnapshotVersion, Taken: h.Points[1].Time, Devices: []knob.Device{}, Settings: []knob.Setting{},
+		Host: knob.Identity{Kernel: h.Kernel, CPUs: h.Online.String()},
+	}
+	set := func(k knob.Kind, t knob.Target, v knob.Value) {
+		s.Settings = append(s.Settings, knob.Setting{Ref: knob.Ref{Knob: k, Target: t}, Value: v})
+	}
+	for _, n := range h.NICs() {
+		d := h.find(n.Name)
+		t := knob.Target(n.Name)
+		dev := knob.Device{Name: n.Name, IfIndex: n.IfIndex, Bus: n.Bus, Driver: n.Driver, Version: n.Version, Firmware: n.Firmware}
+		dev.RXQueues, dev.TXQueues = n.QueueCount()
+		if rx, tx := h.queues(d); rx > 0 || tx > 0 {
+			dev.RXQueues, dev.TXQueues = rx, tx
+		}
+		if n.MTU > 0 {
+			set(knob.MTU, t, knob.Int(int64(n.MTU)))
+		}
+		groups(set, t, d.Channels, knob.Channels, knob.ChannelsMax)
+		groups(set, t, d.Rings, knob.Rings, knob.RingsMax)
+		if c := d.Coalesce; c != nil {
+			set(knob.Coalesce, t, refusedOr(c.Refused, func() knob.Value { return fields(c.Group) }))
+		}
+		if p := d.Pause; p != nil {
+			set(knob.Pause, t, refusedOr(p.Refused, func() knob.Value {
+				return knob.Fields(map[string]any{"autoneg": p.Autoneg, "rx": p.RX, "tx": p.TX})
+			}))
+		}
+		if r := d.RSS; r != nil {
+			dev.Table = rss(set, t, r)
+		}
+		if f := d.Features; f != nil {
+			features(set, t, f)
+		}
+		if c := d.Classification; c != nil {
+			for flow, letters := range c.Fields {
+				set(knob.RSSHashFields, knob.On(n.Name, "%s", flow), knob.Text(letters))
+			}
+			for _, r := range c.Rules {
+				set(knob.NtupleRule, knob.On(n.Name, "rule-%d", r.Location), rule(r))
+			}
+		}
+		for _, q := range n.Queues {
+			if q.IRQ != nic.None {
+				affinities(set, h.IRQs, n.Name, q.IRQ)
+			}
+		}
+		s.Devices = append(s.Devices, dev)
+	}
+	for _, m := range h.RPS {
+		if m.Device != "" && !m.TX {
+			set(knob.RPSCPUs, knob.On(m.Device, "rx-%d", m.Queue), knob.Set(m.CPUs))
+		}
+	}
+	for _, m := range h.XPS {
+		if m.Device != "" && m.TX {
+			set(knob.XPSCPUs, knob.On(m.Device, "tx-%d", m.Queue), knob.Set(m.CPUs))
+		}
+	}
+	s.Sort()
+	s.Settings = slices.CompactFunc(s.Settings, func(a, b knob.Setting) bool { return a.Ref == b.Ref })
+	return s
+}
+
+func refusedOr(r *Refusal, v func() knob.Value) knob.Value {
+	switch {
+	case r == nil:
+		return v()
+	case r.Absent:
+		return knob.Absent(r.Text)
+	}
+	return knob.Unknown(r.Text)
+}
+
+// flags are the attributes that are on or off.
+var flags = []string{"adaptive-rx", "adaptive-tx", "cqe-mode-rx", "cqe-mode-tx", "tx-push", "rx-push"}
+
+func fields(g ethtool.Group) knob.Value {
+	m := make(map[string]any, len(g))
+	for k, n := range g {
+		if slices.Contains(flags, k) {
+			m[k] = n != 0
+		} else {
+			m[k] = n
+		}
+	}
+	return knob.Fields(m)
+}
+
+type setter func(knob.Kind, knob.Target, knob.Value)
+
+func groups(set setter, t knob.Target, g *Groups, now, limit knob.Kind) {
+	if g == nil {
+		return
+	}
+	set(now, t, refusedOr(g.Refused, func() knob.Value { return fields(g.Now) }))
+	set(limit, t, refusedOr(g.Refused, func() knob.Value { return fields(g.Max) }))
+}
+
+// rss returns the size of the table, 0 not told.
+func rss(set setter, t knob.Target, r *RSS) int {
+	switch {
+	case r.TableRefused != nil:
+		set(knob.RSSTable, t, refusedOr(r.TableRefused, nil))
+	case r.Cut:
+		set(knob.RSSTable, t, knob.Unknown("the pasted table is cut"))
+	case len(r.Table) == 0:
+		set(knob.RSSTable, t, knob.Absent("the device has no indirection table"))
+	default:
+		set(knob.RSSTable, t, knob.List(r.Table))
+	}
+	switch {
+	case r.KeyRefused != nil:
+		set(knob.RSSKey, t, refusedOr(r.KeyRefused, nil))
+	case r.Key == "":
+		set(knob.RSSKey, t, knob.Unknown(notPasted))
+	case strings.Trim(r.Key, "0:") == "":
+		set(knob.RSSKey, t, knob.Unknown("the driver tells a key of zeros only"))
+	default:
+		set(knob.RSSKey, t, knob.Text(r.Key))
+	}
+	if r.Function != "" {
+		set(knob.RSSFunction, t, knob.Text(r.Function))
+	}
+	if r.Xfrm != "" {
+		set(knob.RSSXfrm, t, knob.Text(r.Xfrm))
+	}
+	if r.Cut {
+		return 0
+	}
+	return len(r.Table)
+}
+
+func features(set setter, t knob.Target, f *Features) {
+	if f.Refused != nil {
+		set(knob.Features, t, refusedOr(f.Refused, nil))
+		return
+	}
+	can, fixed, wanted := map[string]any{}, map[string]any{}, map[string]any{}
+	for name, on := range f.On {
+		if f.Fixed[name] {
+			fixed[name] = on
+		} else {
+			can[name] = on
+		}
+	}
+	for name, on := range f.Wanted {
+		wanted[name] = on
+	}
+	set(knob.Features, t, knob.Fields(can))
+	set(knob.FeaturesFixed, t, knob.Fields(fixed))
+	set(knob.FeaturesWanted, t, knob.Fields(wanted))
+}
+
+func rule(r ethtool.Rule) knob.Value {
+	m := map[string]any{"flow": r.Flow, "queue": r.Queue}
+	for k, v := range r.Match {
+		m[k] = v
+	}
+	if r.Context != 0 {
+		m["context"] = r.Context
+	}
+	if r.VF != 0 {
+		m["vf"] = r.VF
+	}
+	return knob.Fields(m)
+}
+
+func affinities(set setter, irqs []IRQ, device string, irq int) {
+	for _, i := range irqs {
+		if i.IRQ != irq {
+			continue
+		}
+		t := knob.On(device, "irq-%d", irq)
+		if i.AffinityKnown {
+			set(knob.IRQAffinity, t, knob.Set(i.Affinity))
+		}
+		if i.EffectiveKnown {
+			set(knob.IRQEffective, t, knob.Set(i.Effective))
+		}
+	}
+}
+
+// nominal is the interval of a Sample whose length is not told.
+const nominal = time.Second
+
+// Sample is what the counters show between the two points, or since boot where
+// there is only one; nil where there are no counters. Where the texts tell no times the interval
+// is taken from /proc/stat, else it is one second by definition and only ratios mean something
+// (Unmeasured says so). Per-queue packets of `ethtool -S` are NAPI entries without
+// polls, on the CPU that took most of the queue's interrupts.
+func (h *Host) Sample() *collector.Sample {
+	was, is := h.Points[0], h.Points[1]
+	two := was.Interrupts != nil || was.Softirqs != nil || was.Softnet != nil || was.Stat != nil || len(was.Links) > 0 || len(was.Stats) > 0
+	var notes []collector.Unmeasured
+	if !two {
+		was = zero(is)
+	} else {
+		// A source that has one point only cannot be set against the others.
+		if was.Softirqs == nil {
+			is.Softirqs = nil
+		}
+		if was.Interrupts == nil {
+			is.Interrupts = nil
+		}
+		if was.Softnet == nil {
+			is.Softnet = nil
+		}
+		if was.Stat == nil {
+			is.Stat = nil
+		}
+		if len(was.Links) == 0 {
+			is.Links = nil
+		}
+	}
+	if is.Interrupts == nil && is.Softirqs == nil && is.Softnet == nil && is.Stat == nil && len(is.Links) == 0 && len(is.Stats) == 0 {
+		return nil
+	}
+	for _, x := range []struct {
+		what   string
+		absent bool
+	}{
+		{"softirq runs (softirqs)", is.Softirqs == nil}, {"interrupts", is.Interrupts == nil},
+		{"packets, drops and squeezes of CPUs (softnet_stat)", is.Softnet == nil}, {"idle, softirq and stolen time of CPUs (stat)", is.Stat == nil},
+		{"device counters (ip-link.txt)", len(is.Links) == 0},
+	} {
+		if x.absent {
+			notes = append(notes, collector.Unmeasured{What: x.what, Why: notPasted})
+		}
+	}
+	end := is.Time
+	interval, told := h.interval(was, is, two)
+	if end.IsZero() {
+		end = time.Unix(0, 0).UTC().Add(interval)
+	}
+	if !told {
+		notes = append(notes, collector.Unmeasured{What: "rates", Why: "the texts tell no times: an interval of one second is assumed, only ratios mean something"})
+	}
+	if !two {
+		notes = append(notes, collector.Unmeasured{What: "what happens now", Why: "one point in time only: the counters are those since boot"})
+	}
+	index := h.ifindex(h.names())
+	s := collector.Between(reading(was, end.Add(-interval), index), reading(is, end, index), nil)
+	s.Unmeasured = append(s.Unmeasured, notes...)
+	s.NAPIs = append(s.NAPIs, h.queuePackets(was, is, s, index)...)
+	return s
+}
+
+// zero is the counters of p at boot.
+func zero(p Point) Point {
+	z := Point{Stats: map[string]*Stats{}}
+	if t := p.Interrupts; t != nil {
+		c := &procfs.Interrupts{CPUs: t.CPUs, Rows: slices.Clone(t.Rows)}
+		for i := range c.Rows {
+			c.Rows[i].Counts = make([]uint64, len(c.Rows[i].Counts))
+		}
+		z.Interrupts = c
+	}
+	if t := p.Softirqs; t != nil {
+		c := &procfs.Softirqs{CPUs: t.CPUs, Rows: slices.Clone(t.Rows)}
+		for i := range c.Rows {
+			c.Rows[i].Counts = make([]uint64, len(c.Rows[i].Counts))
+		}
+		z.Softirqs = c
+	}
+	for _, r := range p.Softnet {
+		z.Softnet = append(z.Softnet, procfs.Softnet{CPU: r.CPU, Columns: r.Columns})
+	}
+	if p.Stat != nil {
+		z.Stat = &procfs.Stat{}
+		for _, c := range p.Stat.CPUs {
+			z.Stat.CPUs = append(z.Stat.CPUs, procfs.CPUTime{CPU: c.CPU})
+		}
+	}
+	return z
+}
+
+// interval is how long the counters ran.
+func (h *Host) interval(was, is Point, two bool) (time.Duration, bool) {
+	if two && h.Timed {
+		return is.Time.Sub(was.Time), true
+	}
+	if !two && is.Stat != nil && is.Stat.BootTime > 0 && !is.Time.IsZero() {
+		if d := is.Time.Sub(time.Unix(is.Stat.BootTime, 0)); d > 0 {
+			return d, true
+		}
+	}
+	if was.Stat == nil || is.Stat == nil {
+		return nominal, false
+	}
+	// All of a CPU's time is accounted to something: the longest sum is the time that passed.
+	before := map[int]uint64{}
+	for _, c := range was.Stat.CPUs {
+		before[c.CPU] = ticks(c)
+	}
+	var most uint64
+	for _, c := range is.Stat.CPUs {
+		if t := ticks(c); t > before[c.CPU] {
+			most = max(most, t-before[c.CPU])
+		}
+	}
+	if most == 0 || most > 1<<40 {
+		return nominal, false
+	}
+	return time.Duration(most) * 10 * time.Millisecond, true
+}
+
+func ticks(c procfs.CPUTime) uint64 {
+	return c.User + c.Nice + c.System + c.Idle + c.IOWait + c.IRQ + c.SoftIRQ + c.Steal
+}
+
+func reading(p Point, at time.Time, index map[string]int) *collector.Reading {
+	r := &collector.Reading{At: at, Interrupts: p.Interrupts, Softirqs: p.Softirqs, Softnet: p.Softnet, Stat: p.Stat}
+	for _, l := range p.Links {
+		missed := l.RX["missed"]
+		r.Devices = append(r.Devices, collector.Device{
+			Name: l.Name, IfIndex: index[l.Name],
+			RXPackets: l.RX["packets"], RXBytes: l.RX["bytes"], RXDropped: l.RX["dropped"], RXErrors: l.RX["errors"], RXMissed: missed,
+			TXPackets: l.TX["packets"], TXBytes: l.TX["bytes"], TXDropped: l.TX["dropped"],
+		})
+	}
+	if len(p.Links) > 0 {
+		return r
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Stats)) { // else what the driver counts
+		r.Devices = append(r.Devices, p.Stats[name].device(name, index[name]))
+	}
+	return r
+}
+
+// device sums a driver's statistics up to the counters of an interface.
+func (s *Stats) device(name string, index int) collector.Device {
+	d := collector.Device{Name: name, IfIndex: index}
+	for _, q := range s.Queues() {
+		if q.TX {
+			d.TXPackets, d.TXBytes = d.TXPackets+q.Packets, d.TXBytes+q.Bytes
+		} else {
+			d.RXPackets, d.RXBytes = d.RXPackets+q.Packets, d.RXBytes+q.Bytes
+		}
+	}
+	for name, into := range map[string]*uint64{
+		"rx_packets": &d.RXPackets, "rx_bytes": &d.RXBytes, "tx_packets": &d.TXPackets, "tx_bytes": &d.TXBytes,
+		"rx_dropped": &d.RXDropped, "rx_errors": &d.RXErrors, "rx_missed_errors": &d.RXMissed, "tx_dropped": &d.TXDropped,
+	} {
+		if n, ok := s.Get(name); ok {
+			*into = n
+		}
+	}
+	return d
+}
+
+// queuePackets are the receive queues' packets by `ethtool -S`.
+func (h *Host) queuePackets(was, is Point, s *collector.Sample, index map[string]int) []collector.NAPI {
+	most := map[int]collector.IRQ{} // by interrupt: the CPU that took most
+	for _, i := range s.IRQs {
+		if m, ok := most[i.IRQ]; !ok || i.Count > m.Count {
+			most[i.IRQ] = i
+		}
+	}
+	queueIRQ := map[string]map[int]int{}
+	for _, n := range h.NICs() {
+		queueIRQ[n.Name] = map[int]int{}
+		for _, q := range n.Queues {
+			if q.RX != nic.None && q.IRQ != nic.None {
+				queueIRQ[n.Name][q.RX] = q.IRQ
+			}
+		}
+	}
+	var out []collector.NAPI
+	for _, name := range slices.Sorted(maps.Keys(is.Stats)) {
+		before := map[int]uint64{}
+		if b := was.Stats[name]; b != nil {
+			for _, q := range b.Queues() {
+				if !q.TX {
+					before[q.Queue] = q.Packets
+				}
+			}
+		} else if len(was.Stats) > 0 {
+			continue
+		}
+		for _, q := range is.Stats[name].Queues() {
+			irq, ok := queueIRQ[name][q.Queue]
+			on, fired := most[irq]
+			if q.TX || !ok || !fired || q.Packets < before[q.Queue] {
+				continue
+			}
+			out = append(out, collector.NAPI{
+				IfIndex: index[name], Device: name, RXQueue: q.Queue, CPU: on.CPU, Packets: q.Packets - before[q.Queue],
+			})
+		}
+	}
+	return out
+}
