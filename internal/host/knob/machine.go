@@ -156,7 +156,7 @@ func Undo(from, to Value) Value {
 
 // Follows reports whether a write of written is meant to move other too: a device's NAPI
 // setting sets that of each instance (netdev_set_defer_hard_irqs and kin in
-// net/core/dev.c), and facts follow the knobs they are facts of.
+// net/core/dev.c), its moderation that of each queue, and facts follow the knobs they are facts of.
 func Follows(written, other Ref) bool {
 	if written.Target.Device() != other.Target.Device() {
 		return false
@@ -164,6 +164,8 @@ func Follows(written, other Ref) bool {
 	switch written.Knob {
 	case Threaded, DeferHardIRQs, GROFlushTimeout:
 		return written.Knob == other.Knob && written.Target.Part() == "" && strings.HasPrefix(other.Target.Part(), "napi-")
+	case Coalesce: // the device's moderation is every queue's (mlx5, ice, ena)
+		return other.Knob == QueueCoal && written.Target.Part() == ""
 	case IRQAffinity:
 		return written.Target == other.Target && other.Knob == IRQEffective
 	case Features:

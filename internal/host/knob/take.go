@@ -54,10 +54,14 @@ func (m *Machine) identity() (Identity, error) {
 	if id.Kernel, err = m.readText("/proc/sys/kernel/osrelease"); err != nil {
 		return id, err
 	}
-	// A bundle or a hidden /proc/self has no namespace link: 0.
-	if l, err := m.c.FS.Readlink("/proc/self/ns/net"); err == nil {
-		n := strings.TrimSuffix(strings.TrimPrefix(l, "net:["), "]")
-		id.Netns, _ = strconv.ParseUint(n, 10, 64)
+	// The thread's namespace, which is the process's unless somebody entered another.
+	// A bundle has no link: 0.
+	for _, p := range [...]string{"/proc/thread-self/ns/net", "/proc/self/ns/net"} {
+		if l, err := m.c.FS.Readlink(p); err == nil {
+			n := strings.TrimSuffix(strings.TrimPrefix(l, "net:["), "]")
+			id.Netns, _ = strconv.ParseUint(n, 10, 64)
+			break
+		}
 	}
 	if v := m.readList("", "/sys/devices/system/cpu/online"); v.Known() {
 		id.CPUs = v.String()

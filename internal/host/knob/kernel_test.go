@@ -1,0 +1,240 @@
+package knob_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rxsteer/rxsteer/internal/cpuset"
+	"github.com/rxsteer/rxsteer/internal/ethtool"
+	"github.com/rxsteer/rxsteer/internal/host"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/netdev"
+	"github.com/rxsteer/rxsteer/internal/testnet"
+)
+
+// inside opens a machine on the real kernel in a namespace of the test's own.
+func inside(t *testing.T, ns *testnet.NS) *knob.Machine {
+	t.Helper()
+	var e *ethtool.Client
+	var n *netdev.Client
+	if err := ns.Do(func() (err error) {
+		if e, err = ethtool.New(); err != nil {
+			return err
+		}
+		n, err = netdev.New()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close(); n.Close() })
+	m, err := knob.Open(knob.Config{FS: ns.FS(), Ethtool: e, Netdev: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func pair(t *testing.T, queues int) (*testnet.NS, *knob.Machine) {
+	t.Helper()
+	testnet.NeedRoot(t)
+	a, b := testnet.New(t), testnet.New(t)
+	if err := testnet.Connect(a, b, testnet.Veth{Queues: queues}); err != nil {
+		t.Fatal(err)
+	}
+	return b, inside(t, b)
+}
+
+func TestEveryKnobOfAVeth(t *testing.T) {
+	ns, m := pair(t, 4)
+	// Channels and GRO rebuild NAPI instances: below.
+	written := everyKnob(t, m, func(r knob.Ref) bool {
+		return r.Knob == knob.Channels || r.Knob == knob.Features || r.Knob == knob.Threaded
+	}, "b0")
+	for k, n := range map[knob.Kind]int{knob.RPSCPUs: 4, knob.RPSFlowCnt: 4, knob.XPSCPUs: 4, knob.MTU: 1, knob.DeferHardIRQs: 1, knob.GROFlushTimeout: 1, knob.RPSDefaultMask: 1} {
+		if written[k] != n {
+			t.Errorf("%s: %d written, want %d", k, written[k], n)
+		}
+	}
+	s := snapshot(t, m)
+	if s.Host.Netns != ns.Inode() {
+		t.Errorf("namespace %d, want %d", s.Host.Netns, ns.Inode())
+	}
+	for _, d := range s.Devices {
+		if d.Name == "eth0" {
+			t.Error("a device of another namespace is in the snapshot")
+		}
+		if d.Name == "b0" && (d.Driver != "veth" || d.RXQueues != 4 || d.TXQueues != 4) {
+			t.Errorf("%+v", d)
+		}
+	}
+	// Most sysctls of net.core exist in the first namespace only.
+	if v := s.Get(knob.Ref{Knob: knob.NetdevBudget, Target: knob.Host}); !v.IsAbsent() {
+		t.Errorf("netdev_budget in a namespace: %v", v)
+	}
+}
+
+func TestChannelsOfAVeth(t *testing.T) {
+	_, m := pair(t, 4)
+	r := knob.Ref{Knob: knob.Channels, Target: "b0"}
+	was := m.Read(t.Context(), r)
+	if err := m.Write(t.Context(), r, was, knob.Fields(map[string]any{"rx": 2, "tx": 2})); err != nil {
+		t.Fatal(err)
+	}
+	if s := snapshot(t, m, "b0"); s.Devices[0].RXQueues != 2 || s.Devices[0].TXQueues != 2 {
+		t.Errorf("after ethtool -L: %+v", s.Devices[0])
+	}
+	if v := m.Read(t.Context(), knob.Ref{Knob: knob.RPSCPUs, Target: "b0 rx-3"}); !v.IsAbsent() {
+		t.Errorf("a queue that went reads %v", v)
+	}
+	err := m.Write(t.Context(), r, m.Read(t.Context(), r), knob.Fields(map[string]any{"rx": 64}))
+	if err == nil || !strings.Contains(knob.Meaning(r, err), "more than the maximum") || !strings.Contains(err.Error(), "(") {
+		t.Errorf("above the maximum: %v", err)
+	}
+	if err := m.Write(t.Context(), r, m.Read(t.Context(), r), was); err != nil {
+		t.Fatal(err)
+	}
+	if now := m.Read(t.Context(), r); !now.Equal(was) {
+		t.Errorf("put back %s, reads %s", was, now)
+	}
+}
+
+func TestNAPISettingsOfAVeth(t *testing.T) {
+	_, m := pair(t, 2)
+	features := knob.Ref{Knob: knob.Features, Target: "b0"}
+	threaded := knob.Ref{Knob: knob.Threaded, Target: "b0"}
+	off := m.Read(t.Context(), threaded)
+	if err := m.Write(t.Context(), features, m.Read(t.Context(), features), knob.Fields(map[string]any{"rx-gro": true})); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, m, "b0")
+	if err := m.Write(t.Context(), threaded, off, knob.Int(1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range knob.Diff(before, snapshot(t, m, "b0")) {
+		if d.Ref != threaded && !knob.Follows(threaded, d.Ref) {
+			t.Errorf("threads moved %s", d.Text())
+		}
+	}
+	if err := m.Write(t.Context(), threaded, knob.Int(1), off); err != nil {
+		t.Fatal(err)
+	}
+	if d := knob.DiffText(knob.Diff(before, snapshot(t, m, "b0"))); d != "" {
+		t.Errorf("after the undo:\n%s", d)
+	}
+}
+
+func TestAVethAgainstEthtool(t *testing.T) {
+	ns, m := pair(t, 3)
+	if _, err := exec.LookPath("ethtool"); err != nil {
+		t.Skip("needs ethtool")
+	}
+	out, err := ns.Command(t.Context(), "ethtool", "-l", "b0").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	s := snapshot(t, m, "b0")
+	if !strings.Contains(string(out), "RX:\t\t3") || s.Get(knob.Ref{Knob: knob.Channels, Target: "b0"}).String() != "rx 3 tx 3" {
+		t.Errorf("channels %s; ethtool:\n%s", s.Get(knob.Ref{Knob: knob.Channels, Target: "b0"}), out)
+	}
+	// What Command says has the effect that Write has.
+	r := knob.Ref{Knob: knob.RPSCPUs, Target: "b0 rx-1"}
+	for _, c := range []struct {
+		ref   knob.Ref
+		value knob.Value
+	}{
+		{r, knob.Set(cpuset.Of(0, 1))},
+		{r, knob.Set(cpuset.Set{})},
+		{knob.Ref{Knob: knob.XPSCPUs, Target: "b0 tx-2"}, knob.Set(cpuset.Of(1))},
+		{knob.Ref{Knob: knob.RPSFlowCnt, Target: "b0 rx-0"}, knob.Int(1024)},
+		{knob.Ref{Knob: knob.Channels, Target: "b0"}, knob.Fields(map[string]any{"rx": 2})},
+		{knob.Ref{Knob: knob.Features, Target: "b0"}, knob.Fields(map[string]any{"rx-gro": true})},
+		{knob.Ref{Knob: knob.MTU, Target: "b0"}, knob.Int(1300)},
+		{knob.Ref{Knob: knob.DeferHardIRQs, Target: "b0"}, knob.Int(3)},
+		{knob.Ref{Knob: knob.RPSDefaultMask, Target: knob.Host}, knob.Set(cpuset.Of(0))},
+	} {
+		line := knob.Command(c.ref, c.value)
+		if out, err := ns.Command(t.Context(), "sh", "-c", line).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+		if now := m.Read(t.Context(), c.ref); !knob.Holds(now, c.value) {
+			t.Errorf("%s: then %s reads %s", line, c.ref, now)
+		}
+	}
+}
+
+func TestQueuesOfATAP(t *testing.T) {
+	testnet.NeedTun(t)
+	ns := testnet.New(t)
+	tap, err := ns.NewTAP("tap0", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tap.Close()
+	m := inside(t, ns)
+	written := everyKnob(t, m, func(r knob.Ref) bool {
+		return r.Knob == knob.Features || r.Knob == knob.Threaded || r.Knob == knob.Channels // tun only tells channels
+	}, "tap0")
+	if written[knob.RPSCPUs] != 4 {
+		t.Errorf("%v", written)
+	}
+}
+
+// Reads of this host's own devices, as whoever runs the test.
+func TestThisHostIsReadAsItIs(t *testing.T) {
+	m, err := knob.Open(knob.Config{FS: host.OS{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := snapshot(t, m)
+	if s.Host.BootID == "" || s.Host.CPUs == "" || s.Host.Netns == 0 || len(s.Devices) == 0 {
+		t.Fatalf("%+v", s)
+	}
+	seen := 0
+	for _, x := range s.Settings {
+		var file string
+		switch dev, part := x.Target.Device(), x.Target.Part(); {
+		case x.Knob == knob.RPSCPUs:
+			file = "/sys/class/net/" + dev + "/queues/" + part + "/rps_cpus"
+		case x.Knob == knob.IRQAffinity:
+			file = "/proc/irq/" + strings.TrimPrefix(part, "irq-") + "/smp_affinity"
+		default:
+			continue
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := cpuset.ParseMask(string(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := x.Value.CPUs(); err != nil || got != want {
+			t.Errorf("%s is %s, the kernel's mask is %s", x.Ref, x.Value, b)
+		}
+		seen++
+	}
+	if seen == 0 {
+		t.Error("nothing was compared")
+	}
+	// Each vector that this program calls a device's sits in its msi_irqs.
+	for _, d := range s.Devices {
+		dir, err := filepath.EvalSymlinks("/sys/class/net/" + d.Name + "/device")
+		if err != nil {
+			continue
+		}
+		for _, x := range s.Settings {
+			if x.Knob != knob.IRQAffinity || x.Target.Device() != d.Name {
+				continue
+			}
+			irq := strings.TrimPrefix(x.Target.Part(), "irq-")
+			_, err1 := os.Stat(filepath.Join(dir, "msi_irqs", irq))
+			_, err2 := os.Stat(filepath.Join(filepath.Dir(dir), "msi_irqs", irq))
+			if err1 != nil && err2 != nil {
+				t.Errorf("irq %s is not of %s", irq, d.Name)
+			}
+		}
+	}
+}
