@@ -42,6 +42,9 @@ func other(r knob.Ref, v knob.Value) (knob.Value, bool) {
 	part := func(k string, x any) (knob.Value, bool) { return knob.Fields(map[string]any{k: x}), true }
 	switch r.Knob {
 	case knob.Coalesce, knob.QueueCoal:
+		if !strings.Contains(v.JSON(), `"rx-usecs"`) { // tun
+			return part("rx-frames", 16)
+		}
 		return part("rx-usecs", 77)
 	case knob.Rings:
 		return part("rx", 1024)
