@@ -15,6 +15,7 @@ import (
 
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/steer/apply"
+	"github.com/rxsteer/rxsteer/steer/diagnose"
 	"github.com/rxsteer/rxsteer/steer/plan"
 )
 
@@ -112,7 +113,7 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 		return err
 	}
 	defer h.close()
-	pl, err := e.choosePlan(ctx, h, f, args)
+	pl, report, err := e.choosePlan(ctx, h, f, args)
 	if err != nil {
 		return err
 	}
@@ -120,11 +121,11 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 		if asJSON {
 			return printJSON(e.stdout, applyDoc{Result: &apply.Result{State: apply.Planned, Why: "the plan has no changes", Steps: []apply.Step{}, Unasked: []apply.Unasked{}, Left: []apply.Left{}}})
 		}
-		printPlan(e.stdout, pl, e.palette(), e.textWidth())
+		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
 		return nil
 	}
 	if !asJSON {
-		printPlan(e.stdout, pl, e.palette(), e.textWidth())
+		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
 		fmt.Fprintln(e.stdout)
 	}
 	if !f.yes {
@@ -186,24 +187,25 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	return resultExit(res)
 }
 
-// choosePlan reads the plan, or makes one.
-func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args []string) (*plan.Plan, error) {
+// choosePlan reads the plan, or makes one and returns the report it stands on.
+func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args []string) (*plan.Plan, *diagnose.Report, error) {
 	if len(args) == 1 {
 		top, err := h.topology()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return readPlan(args[0], top.Online)
+		pl, err := readPlan(args[0], top.Online)
+		return pl, nil, err
 	}
 	g, err := parseGoal(f.goal)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s, err := e.lookAt(ctx, h, &f.measureFlags, f.ifaces)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return makePlan(s, g), nil
+	return makePlan(s, g), s.report, nil
 }
 
 // ask wants a yes from the terminal.

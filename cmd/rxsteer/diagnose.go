@@ -29,15 +29,15 @@ Exit status 3 says that there is a finding at or above --fail-on.`,
 	}
 	out := addOutput(c, "json")
 	m := addMeasure(c)
-	failOn := c.Flags().String("fail-on", "warning", "exit 3 from this `SEVERITY` on: info, warning, critical")
-	c.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions([]string{"info", "warning", "critical"}, cobra.ShellCompDirectiveNoFileComp))
+	failOn := c.Flags().String("fail-on", "warning", "exit 3 from this `SEVERITY` on: info, warning, critical, or never")
+	c.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions([]string{"info", "warning", "critical", "never"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
-		limit, err := diagnose.ParseSeverity(*failOn)
+		limit, err := parseFailOn(*failOn)
 		if err != nil {
-			return usage("--fail-on: %w", err)
+			return err
 		}
 		seen, err := e.look(c.Context(), m, names)
 		if err != nil {
@@ -57,6 +57,18 @@ Exit status 3 says that there is a finding at or above --fail-on.`,
 		return nil
 	}
 	return c
+}
+
+// parseFailOn reads --fail-on; "never" is above every severity.
+func parseFailOn(text string) (diagnose.Severity, error) {
+	if text == "never" {
+		return diagnose.Critical + 1, nil
+	}
+	s, err := diagnose.ParseSeverity(text)
+	if err != nil {
+		return 0, usage("--fail-on %s: want info, warning, critical or never", text)
+	}
+	return s, nil
 }
 
 func printReport(w io.Writer, r *diagnose.Report, p palette, width int) error {

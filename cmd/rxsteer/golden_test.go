@@ -232,11 +232,12 @@ func fixedPlan() *plan.Plan {
 
 func TestPlanText(t *testing.T) {
 	var b bytes.Buffer
-	printPlan(&b, fixedPlan(), palette{}, defaultWidth)
+	printPlan(&b, fixedPlan(), nil, palette{}, defaultWidth)
 	golden(t, "plan.txt", b.String())
 	noLongLines(t, b.String())
 	b.Reset()
-	printPlan(&b, &plan.Plan{Reasons: []string{"nothing to do: no finding asks for a change"}}, palette{}, defaultWidth)
+	printPlan(&b, &plan.Plan{Reasons: []string{"nothing to do: no finding asks for a change"}},
+		&diagnose.Report{Checked: []string{"receive softirq per CPU: the most is 3 % of cpu 1"}}, palette{}, defaultWidth)
 	golden(t, "plan-empty.txt", b.String())
 }
 

@@ -43,7 +43,7 @@ holds for this boot, network namespace and device only.`,
 		if err != nil {
 			return err
 		}
-		_, pl, err := e.lookAndPlan(c.Context(), m, names, g)
+		s, pl, err := e.lookAndPlan(c.Context(), m, names, g)
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ holds for this boot, network namespace and device only.`,
 			_, err := io.WriteString(e.stdout, pl.Shell())
 			return err
 		}
-		printPlan(e.stdout, pl, e.palette(), e.textWidth())
+		printPlan(e.stdout, pl, s.report, e.palette(), e.textWidth())
 		if *file != "" {
 			fmt.Fprintf(e.stdout, "\nWritten to %s; apply it with: rxsteer apply %s\n", *file, *file)
 		}
@@ -85,7 +85,8 @@ func parseGoal(text string) (plan.Goal, error) {
 	return "", usage("--goal %s: want one of %s", text, strings.Join(goals, ", "))
 }
 
-func printPlan(w io.Writer, pl *plan.Plan, p palette, width int) {
+// printPlan shows a plan; r is what it was made from, nil for a plan of a file.
+func printPlan(w io.Writer, pl *plan.Plan, r *diagnose.Report, p palette, width int) {
 	if len(pl.Changes) == 0 {
 		fmt.Fprintln(w, p.green("Nothing to change."))
 	} else {
@@ -102,11 +103,18 @@ func printPlan(w io.Writer, pl *plan.Plan, p palette, width int) {
 		fmt.Fprintf(w, "   do:   %s\n", c.Command)
 		fmt.Fprintf(w, "   undo: %s\n", c.Undo)
 	}
-	if len(pl.Reasons) > 0 {
-		fmt.Fprintln(w)
-		for _, r := range pl.Reasons {
-			wrap(w, width, "  · ", "    ", r)
+	reasons := pl.Reasons
+	if len(pl.Changes) == 0 && r != nil { // why there is nothing to do
+		for _, f := range r.Findings {
+			reasons = append(reasons, string(f.ID)+" "+f.Subject+": "+f.Summary)
 		}
+		reasons = append(reasons, r.Checked...)
+	}
+	if len(reasons) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, x := range reasons {
+		wrap(w, width, "  · ", "    ", x)
 	}
 }
 

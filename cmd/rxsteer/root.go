@@ -101,8 +101,8 @@ func run(ctx context.Context, e *env) int {
 			strings.HasPrefix(text, "required flag"), strings.Contains(text, "arg(s)"):
 			text = strings.TrimSpace(text)
 			err = &failure{exitUsage, errors.New(text), []string{cmd.CommandPath() + " --help shows how it is used"}}
-		case ctx.Err() != nil:
-			err = fmt.Errorf("interrupted: %w", err)
+		case ctx.Err() != nil && errors.Is(err, context.Canceled):
+			err = errors.New("interrupted; nothing was changed and nothing is left attached")
 		}
 	}
 	return report(e.stderr, err)
