@@ -2,6 +2,12 @@
 //
 //	rxlab prep [KERNEL…]                install tools, unpack kernels, build images
 //	rxlab boot [flags] --cmd STR|--script FILE [--bin FILE]…
+//	rxlab run [-v] SCENARIO…        run scenarios (lab/scenarios/*.yaml)
+//	rxlab list                      what there is
+//	rxlab matrix [KERNEL…]          BPF and attribution on each kernel and on this host
+//	rxlab truth [KERNEL NIC]        rxsteer status against ethtool and /proc in guests
+//	rxlab ci                        what make check runs
+//	rxlab all                       everything, one table
 //
 // Exit codes: 0 pass, 1 an assertion or the job failed, 3 the kernel's package is gone,
 // 124 the guest hung, 125 the lab itself failed.
@@ -24,6 +30,12 @@ import (
 const usage = `usage:
   rxlab prep [KERNEL…]   install tools, unpack kernels, build images
   rxlab boot [flags]     run a shell job in a guest (rxlab boot -h)
+  rxlab list             the scenarios
+  rxlab run [-v] NAME…   run scenarios
+  rxlab matrix [KERNEL…] BPF objects, hooks and attribution on each kernel and on this host
+  rxlab truth            rxsteer status against ethtool and /proc, each NIC on each kernel
+  rxlab ci               what make check runs
+  rxlab all              everything, one table
 `
 
 func main() {
@@ -38,7 +50,8 @@ func run(ctx context.Context, args []string) int {
 		return 2
 	}
 	commands := map[string]func(context.Context, []string) error{
-		"prep": prep, "boot": boot,
+		"prep": prep, "boot": boot, "list": list, "run": runScenarios,
+		"matrix": runMatrix, "truth": runTruth, "ci": runCI, "all": runAll,
 	}
 	cmd, ok := commands[args[0]]
 	if !ok {

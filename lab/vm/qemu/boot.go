@@ -44,7 +44,7 @@ type Result struct {
 // Boot boots a machine and runs a job in it. A Failure is returned where the guest gave no
 // exit status; a status other than 0 is none.
 func (c *Cache) Boot(ctx context.Context, m Machine, job Job) (*Result, error) {
-	m, err := m.withDefaults()
+	m, err := m.WithDefaults()
 	if err != nil {
 		return nil, err
 	}

@@ -39,8 +39,8 @@ type Machine struct {
 
 var kernelVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 
-// withDefaults fills the zero fields and checks the rest.
-func (m Machine) withDefaults() (Machine, error) {
+// WithDefaults fills the zero fields and checks the rest.
+func (m Machine) WithDefaults() (Machine, error) {
 	if m.Kernel == "" {
 		m.Kernel = Kernels[0]
 	}

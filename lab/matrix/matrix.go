@@ -1,0 +1,207 @@
+// Package matrix asks each kernel of the lab, and the host's own, whether each BPF object
+// loads, which hooks are live, and whether time is attributed to the right NAPI: against a
+// burn whose length is known, and against fentry/fexit on __napi_poll where that loads.
+package matrix
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rxsteer/rxsteer/lab/scenarios"
+	"github.com/rxsteer/rxsteer/lab/vm/qemu"
+)
+
+// within is how far attribution may be from what is known.
+const within = 0.03
+
+// Answer is what the probe program prints.
+type Answer struct {
+	Kernel  string            `json:"kernel"`
+	Objects map[string]string `json:"objects"` // "" is loaded and attached
+	Hooks   []struct {
+		Name string `json:"name"`
+		Live bool   `json:"live"`
+		Why  string `json:"why"`
+		Lost string `json:"lost"`
+	} `json:"hooks"`
+	Rig struct {
+		Name       string  `json:"name"`
+		Err        string  `json:"error"`
+		Packets    uint64  `json:"packets"`
+		Ratio      float64 `json:"ratio"`
+		FexitPolls uint64  `json:"fexit_polls"`
+		OurPolls   uint64  `json:"our_polls"`
+		FexitRatio float64 `json:"fexit_ratio"`
+		NoFexit    string  `json:"no_fexit"`
+	} `json:"rig"`
+}
+
+// row is one line of the table.
+type row struct {
+	machine string
+	answer  *Answer
+	err     error
+	took    time.Duration
+}
+
+// problems are what the answer must not say.
+func (r *row) problems() []string {
+	if r.err != nil {
+		return nil
+	}
+	var out []string
+	for name, why := range r.answer.Objects {
+		if why != "" {
+			out = append(out, "object "+name+" does not load: "+why)
+		}
+	}
+	for _, h := range r.answer.Hooks {
+		if !h.Live && (h.Why == "" || h.Lost == "") {
+			out = append(out, "hook "+h.Name+" is missing without a reason or without what is lost")
+		}
+	}
+	rig := r.answer.Rig
+	switch {
+	case rig.Err != "":
+		out = append(out, "the rig failed: "+rig.Err)
+	case math.Abs(rig.Ratio-1) > within:
+		out = append(out, fmt.Sprintf("attributed/burnt is %.3f, want within %g %%", rig.Ratio, 100*within))
+	case rig.NoFexit == "" && math.Abs(rig.FexitRatio-1) > within:
+		out = append(out, fmt.Sprintf("ours/fexit is %.3f, want within %g %%", rig.FexitRatio, 100*within))
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Run asks each machine and, if host, this one, prints the table and returns a Failure
+// where an answer is wrong. A kernel whose package is gone is a line, not a failure. dir is
+// for programs.
+func Run(ctx context.Context, cache *qemu.Cache, dir string, machines []qemu.Machine, host bool) error {
+	probe := filepath.Join(dir, "probe")
+	traffic := filepath.Join(dir, "rxtraffic")
+	if err := errors.Join(scenarios.Build(ctx, "./lab/matrix/probe", probe), scenarios.Build(ctx, "./lab/cmd/rxtraffic", traffic)); err != nil {
+		return err
+	}
+	var rows []row
+	for _, m := range machines {
+		rows = append(rows, guest(ctx, cache, m, probe, traffic))
+	}
+	if host {
+		rows = append(rows, thisHost(ctx, probe))
+	}
+	return report(rows)
+}
+
+// A guest's packets cost 8 ms each: under TCG the rest of a poll takes 50 to 300 µs
+// and depends on what the other virtual CPUs do, which must stay small beside the burn.
+const guestScript = `host_bg "rxtraffic send --to 10.77.0.2:9000 --flows 4 --rate 60 --for 2m"
+n=100; while [ "$(cat /sys/class/net/eth0/statistics/rx_packets)" -lt 20 ] && [ $n -gt 0 ]; do usleep 100000; n=$((n-1)); done
+probe -dev eth0 -for 1s -burn 8ms >/share/answer.json`
+
+func guest(ctx context.Context, cache *qemu.Cache, m qemu.Machine, probe, traffic string) row {
+	start := time.Now()
+	r := row{machine: m.NIC, answer: &Answer{Kernel: m.Kernel}}
+	res, err := cache.Boot(ctx, m, qemu.Job{Script: guestScript, Bin: []string{probe, traffic}, Timeout: 2 * time.Minute})
+	r.took = time.Since(start)
+	switch {
+	case err != nil:
+		r.err = err
+	case res.Status != 0:
+		r.err = &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("the probe failed on %s: status %d", m, res.Status), Log: res.Output}
+	default:
+		if err := json.Unmarshal(res.Files["answer.json"], r.answer); err != nil {
+			r.err = fmt.Errorf("read the probe's answer: %w", err)
+		}
+	}
+	return r
+}
+
+func thisHost(ctx context.Context, probe string) row {
+	start := time.Now()
+	r := row{machine: "host", answer: &Answer{Kernel: "this host"}}
+	cmd := exec.CommandContext(ctx, probe, "-burn", "300us")
+	var log strings.Builder
+	cmd.Stderr = &log
+	out, err := cmd.Output()
+	r.took = time.Since(start)
+	if err == nil {
+		err = json.Unmarshal(out, r.answer)
+	}
+	if err != nil {
+		r.err = &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("the probe failed on this host: %v", err), Log: log.String()}
+	}
+	return r
+}
+
+func report(rows []row) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nkernel\tnic\tobjects\thooks\tattributed/burnt\tours/fexit\ts\tverdict")
+	var wrong, broken []string
+	code := qemu.ExitLab
+	for i := range rows {
+		r := &rows[i]
+		a := r.answer
+		verdict := "pass"
+		switch {
+		case r.err != nil && qemu.ExitCode(r.err) == qemu.ExitUnavailable:
+			verdict = "unavailable"
+		case r.err != nil:
+			verdict, code = "BROKEN", qemu.ExitCode(r.err)
+			broken = append(broken, r.err.Error())
+			if f, ok := errors.AsType[*qemu.Failure](r.err); ok && f.Log != "" {
+				fmt.Println(f.Log)
+			}
+		case len(r.problems()) > 0:
+			verdict = "FAIL"
+			wrong = append(wrong, fmt.Sprintf("%s %s: %s", a.Kernel, r.machine, strings.Join(r.problems(), "; ")))
+		}
+		if r.err != nil {
+			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t-\t%.0f\t%s\n", a.Kernel, r.machine, r.took.Seconds(), verdict)
+			continue
+		}
+		loaded, live := 0, 0
+		for _, why := range a.Objects {
+			if why == "" {
+				loaded++
+			}
+		}
+		var missing []string
+		for _, h := range a.Hooks {
+			if h.Live {
+				live++
+			} else {
+				missing = append(missing, h.Name)
+			}
+		}
+		hooks := fmt.Sprintf("%d of %d", live, len(a.Hooks))
+		if len(missing) > 0 {
+			hooks += " (no " + strings.Join(missing, ", ") + ")"
+		}
+		fexit := fmt.Sprintf("%.3f (%d/%d polls)", a.Rig.FexitRatio, a.Rig.OurPolls, a.Rig.FexitPolls)
+		if a.Rig.NoFexit != "" {
+			fexit = "does not load"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%.3f (%s, %d packets)\t%s\t%.0f\t%s\n", a.Kernel, r.machine, loaded, len(a.Objects), hooks,
+			a.Rig.Ratio, a.Rig.Name, a.Rig.Packets, fexit, r.took.Seconds(), verdict)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	switch {
+	case len(wrong) > 0:
+		return &qemu.Failure{Code: qemu.ExitAssertion, Line: "matrix: " + strings.Join(wrong, "; ")}
+	case len(broken) > 0:
+		return &qemu.Failure{Code: code, Line: "matrix: " + strings.Join(broken, "; ")}
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package scenarios
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rxsteer/rxsteer/lab/vm/qemu"
+)
+
+//go:embed guest.sh
+var guestFunctions string
+
+// programs are built static for guests and senders, by name.
+var programs = map[string]string{
+	"rxsteer":   "./cmd/rxsteer",
+	"rxtraffic": "./lab/cmd/rxtraffic",
+	"rxburn":    "./lab/cmd/rxburn",
+	"rxfacts":   "./lab/scenarios/rxfacts",
+}
+
+// BuildPrograms builds the module's programs for guests into dir. It runs in the module.
+func BuildPrograms(ctx context.Context, dir string) ([]string, error) {
+	var out []string
+	for name, pkg := range programs {
+		file := filepath.Join(dir, name)
+		if err := Build(ctx, pkg, file); err != nil {
+			return nil, err
+		}
+		out = append(out, file)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// Build builds one static program of the module.
+func Build(ctx context.Context, pkg, file string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if log, err := cmd.CombinedOutput(); err != nil {
+		return &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("build %s: %v", pkg, err), Log: string(log)}
+	}
+	return nil
+}
+
+// script is what the guest runs.
+func (s *Scenario) script() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	b.WriteString(guestFunctions)
+	line("cd /share")
+	line("say set")
+	line("set -e")
+	for _, l := range s.Set {
+		line("%s", l)
+	}
+	line("set +e")
+	line("tool status status")
+	if s.BurnUs > 0 {
+		line("rxburn --us %g --for 10m eth0 2>/tmp/burn >/dev/null & n=300; until grep -q ready /tmp/burn || [ $n = 0 ]; do usleep 100000; n=$((n-1)); done", s.BurnUs)
+		line("grep ready /tmp/burn || { cat /tmp/burn; exit 70; }")
+	}
+	sink := s.Sink
+	if sink == "" {
+		sink = "rxtraffic recv --listen 0.0.0.0:9000 --every 20ms --for 10m"
+	}
+	line("%s >/dev/null 2>/tmp/sink &", sink)
+	line("n=100; until grep -q ready /tmp/sink || [ $n = 0 ]; do usleep 50000; n=$((n-1)); done")
+	line("say traffic")
+	for _, l := range s.Traffic {
+		line("host_bg %s", quote(l))
+	}
+	if len(s.Traffic) > 0 {
+		line("flowing eth0 || { cat /share/req/*.out; exit 71; }")
+		line("sleep 1")
+	}
+	line("say measure")
+	line("rxfacts -for %v >before.json &", s.Measure)
+	line("facts=$!")
+	for _, l := range s.Meanwhile {
+		line("( %s ) &", l)
+	}
+	line("tool diagnose report --for %v %s", s.Measure, s.Diagnose)
+	line("wait $facts || exit 72")
+	line("tool status status_now")
+	goal := s.Goal
+	if goal == "" {
+		goal = "auto"
+	}
+	if len(s.Act) > 0 {
+		line("say act")
+		for _, l := range s.Act {
+			line("%s", l)
+		}
+	} else if len(s.Planned)+len(s.Achieved) > 0 {
+		line("say plan")
+		line("tool plan plan --for %v --goal %s -w plan.yaml %s", s.Measure, goal, s.Diagnose)
+		if len(s.Achieved) > 0 {
+			allow := "reorder,untested"
+			if s.Allow != "" {
+				allow += "," + s.Allow
+			}
+			line("say apply")
+			line("tool apply apply --yes --allow %s plan.yaml", allow)
+			line("sleep 1; rxfacts -for %v >after.json || exit 72", s.Measure)
+			line("tool status status_after")
+			line("tool rollback rollback")
+			line("tool status status_restored")
+		}
+	}
+	line("say done")
+	line("exit 0")
+	return b.String()
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// Verdict is how a section or a whole scenario ended.
+type Verdict string
+
+const (
+	Pass        Verdict = "pass"
+	Fail        Verdict = "FAIL"
+	Pending     Verdict = "pending" // fails as its issue says
+	XPass       Verdict = "XPASS"   // pending and passes: the line must go
+	Unavailable Verdict = "unavailable"
+	Broken      Verdict = "BROKEN" // the lab failed or the guest hung
+	None        Verdict = "-"      // nothing to judge
+)
+
+// Outcome is one scenario run.
+type Outcome struct {
+	Scenario Scenario
+	Sections map[string]Verdict
+	Verdict  Verdict
+	Failed   []string // assertions that failed, with what was seen
+	Findings []string // what diagnose found: "RX203 critical eth0: …"
+	Err      error    // for Unavailable and Broken
+	Log      string   // of the guest
+	Took     time.Duration
+}
+
+// Code is the exit code of an outcome.
+func (o *Outcome) Code() int {
+	switch o.Verdict {
+	case Pass, Pending:
+		return qemu.ExitPass
+	case Fail, XPass:
+		return qemu.ExitAssertion
+	}
+	return qemu.ExitCode(o.Err)
+}
+
+// Run boots a scenario's machine and judges what came of it.
+func Run(ctx context.Context, cache *qemu.Cache, bin []string, s Scenario, output io.Writer) *Outcome {
+	o := &Outcome{Scenario: s, Sections: map[string]Verdict{}}
+	start := time.Now()
+	res, err := cache.Boot(ctx, s.Machine, qemu.Job{Script: s.script(), Bin: bin, Timeout: s.Timeout, Output: output})
+	o.Took = time.Since(start)
+	if err != nil {
+		o.Err, o.Verdict = err, Broken
+		if qemu.ExitCode(err) == qemu.ExitUnavailable {
+			o.Verdict = Unavailable
+		}
+		if f, ok := errors.AsType[*qemu.Failure](err); ok {
+			o.Log = f.Log
+		}
+		return o
+	}
+	o.Log = res.Output
+	if res.Status != 0 {
+		o.Verdict = Broken
+		o.Err = &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("scenario %s: its script ended with status %d before the measurement", s.Name, res.Status)}
+		return o
+	}
+	judge(o, documents(res.Files), res.Files)
+	return o
+}
+
+// documents decodes the JSON files of the share by name.
+func documents(files map[string][]byte) map[string]any {
+	docs := map[string]any{}
+	for name, data := range files {
+		base, ok := strings.CutSuffix(name, ".json")
+		var v any
+		if ok && json.Unmarshal(data, &v) == nil {
+			docs[base] = v
+		}
+	}
+	return docs
+}
+
+// judge fills an outcome from the documents; files are for the reasons why one is missing.
+func judge(o *Outcome, docs map[string]any, files map[string][]byte) {
+	o.Findings = findings(docs)
+	o.Verdict = Pass
+	for _, section := range sections {
+		lines := o.Scenario.section(section)
+		if len(lines) == 0 {
+			o.Sections[section] = None
+			continue
+		}
+		var failed []string
+		for _, l := range lines {
+			if err := check(l, docs); err != nil {
+				failed = append(failed, err.Error())
+			}
+		}
+		subject, pending := o.Scenario.Pending[section]
+		switch {
+		case pending && len(failed) == 0:
+			o.Sections[section] = XPass
+			o.Failed = append(o.Failed, fmt.Sprintf("%s passes, but is marked pending for %q: remove that line from lab/scenarios/%s.yaml", section, subject, o.Scenario.Name))
+		case pending:
+			o.Sections[section] = Pending
+		case len(failed) > 0:
+			o.Sections[section] = Fail
+			for _, f := range failed {
+				o.Failed = append(o.Failed, section+": "+f)
+			}
+		default:
+			o.Sections[section] = Pass
+		}
+	}
+	switch {
+	case contains(o.Sections, Fail):
+		o.Verdict = Fail
+	case contains(o.Sections, XPass):
+		o.Verdict = XPass
+	case contains(o.Sections, Pending):
+		o.Verdict = Pending
+	}
+	for _, name := range []string{"status", "report", "plan", "apply", "rollback"} {
+		rc := strings.TrimSpace(string(files[name+".rc"]))
+		if _, ok := docs[name]; !ok && rc != "" && o.Verdict == Fail {
+			o.Failed = append(o.Failed, fmt.Sprintf("rxsteer gave no %s: exit %s: %s", name, rc, strings.TrimSpace(string(files[name+".err"]))))
+		}
+	}
+}
+
+func contains(m map[string]Verdict, v Verdict) bool {
+	for _, x := range m {
+		if x == v {
+			return true
+		}
+	}
+	return false
+}
+
+// check checks one line of a section: an assertion, a finding, or "no" and a finding.
+func check(line string, docs map[string]any) error {
+	absent, no := strings.CutPrefix(line, "no ")
+	if no {
+		line = absent
+	}
+	if !findingID.MatchString(line) {
+		a, err := parseAssertion(line)
+		if err != nil {
+			return err
+		}
+		return a.check(docs)
+	}
+	id, subject, _ := strings.Cut(line, " ")
+	report, ok := docs["report"].(map[string]any)
+	if !ok {
+		return fmt.Errorf("%s: there is no report", line)
+	}
+	list, _ := report["findings"].([]any)
+	var seen []string
+	found := false
+	for _, f := range list {
+		m, _ := f.(map[string]any)
+		seen = append(seen, fmt.Sprint(m["id"], " ", m["subject"]))
+		if m["id"] == id && (subject == "" || strings.HasPrefix(fmt.Sprint(m["subject"]), subject)) {
+			found = true
+		}
+	}
+	switch {
+	case no && found:
+		return fmt.Errorf("%s was found and must not be", line)
+	case !no && !found:
+		return fmt.Errorf("%s was not found: there are %s", line, short(seen))
+	}
+	return nil
+}
+
+// findings is a line per finding.
+func findings(docs map[string]any) []string {
+	report, _ := docs["report"].(map[string]any)
+	list, _ := report["findings"].([]any)
+	var out []string
+	for _, f := range list {
+		m, _ := f.(map[string]any)
+		out = append(out, fmt.Sprintf("%v %v %v: %v", m["id"], m["severity"], m["subject"], m["summary"]))
+	}
+	return out
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rxsteer/rxsteer/lab/scenarios"
+	"github.com/rxsteer/rxsteer/lab/vm/qemu"
+)
+
+// lab is an open cache with the programs built for guests.
+type lab struct {
+	cache *qemu.Cache
+	bin   []string
+	dir   string
+}
+
+func openLab(ctx context.Context) (*lab, error) {
+	cache, err := qemu.OpenCache()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "rxlab")
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{cache: cache, dir: dir}
+	if l.bin, err = scenarios.BuildPrograms(ctx, dir); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *lab) close() { os.RemoveAll(l.dir) }
+
+func list(_ context.Context, _ []string) error {
+	all, err := scenarios.All()
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, s := range all {
+		fmt.Fprintf(w, "(%s)\t%s\t%s\t%s\n", s.Issue, s.Name, machine(s.Machine), s.What)
+	}
+	return w.Flush()
+}
+
+func machine(m qemu.Machine) string {
+	if d, err := m.WithDefaults(); err == nil {
+		m = d
+	}
+	return m.String()
+}
+
+func runScenarios(ctx context.Context, args []string) error {
+	set := flag.NewFlagSet("run", flag.ContinueOnError)
+	verbose := set.Bool("v", false, "print the guest's output while it runs")
+	if err := set.Parse(args); err != nil || set.NArg() == 0 {
+		return flag.ErrHelp
+	}
+	var chosen []scenarios.Scenario
+	for _, name := range set.Args() {
+		s, err := scenarios.Find(name)
+		if err != nil {
+			return &qemu.Failure{Code: 2, Line: err.Error()}
+		}
+		chosen = append(chosen, s)
+	}
+	l, err := openLab(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	return l.run(ctx, chosen, *verbose)
+}
+
+// run runs scenarios one after another and prints each as it ends and one table.
+func (l *lab) run(ctx context.Context, chosen []scenarios.Scenario, verbose bool) error {
+	var output io.Writer
+	if verbose {
+		output = os.Stdout
+	}
+	var outcomes []*scenarios.Outcome
+	for _, s := range chosen {
+		if ctx.Err() != nil {
+			return &qemu.Failure{Code: qemu.ExitLab, Line: "interrupted"}
+		}
+		fmt.Printf("--- (%s) %s: %s [%s]\n", s.Issue, s.Name, s.What, machine(s.Machine))
+		o := scenarios.Run(ctx, l.cache, l.bin, s, output)
+		printOutcome(o, verbose)
+		outcomes = append(outcomes, o)
+	}
+	return table(outcomes)
+}
+
+func printOutcome(o *scenarios.Outcome, verbose bool) {
+	if o.Code() != qemu.ExitPass && !verbose && o.Log != "" {
+		fmt.Printf("the guest's log:\n%s\n", strings.TrimRight(o.Log, "\n"))
+	}
+	for _, f := range o.Findings {
+		fmt.Println("found", f)
+	}
+	for _, f := range o.Failed {
+		fmt.Println("NOT SO", f)
+	}
+	if o.Err != nil {
+		fmt.Println(o.Err)
+	}
+	fmt.Printf("%s after %.1f s\n", o.Verdict, o.Took.Seconds())
+}
+
+// table prints all outcomes and returns the worst as an error: what is wrong with
+// rxsteer before what is wrong with the lab, and what is only unavailable is no failure.
+func table(outcomes []*scenarios.Outcome) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\n\tscenario\tmachine\tfacts\tfound\tplanned\tachieved\ts\tverdict")
+	var failed, broken []string
+	code := 0
+	for _, o := range outcomes {
+		s := o.Scenario
+		cell := func(section string) scenarios.Verdict {
+			if v, ok := o.Sections[section]; ok {
+				return v
+			}
+			return scenarios.None
+		}
+		fmt.Fprintf(w, "(%s)\t%s\t%s\t%s\t%s\t%s\t%s\t%.0f\t%s\n", s.Issue, s.Name, machine(s.Machine),
+			cell("facts"), cell("found"), cell("planned"), cell("achieved"), o.Took.Seconds(), o.Verdict)
+		switch o.Code() {
+		case qemu.ExitPass, qemu.ExitUnavailable:
+		case qemu.ExitAssertion:
+			failed = append(failed, s.Name)
+		default:
+			broken = append(broken, s.Name)
+			code = o.Code()
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	switch {
+	case len(failed) > 0:
+		return &qemu.Failure{Code: qemu.ExitAssertion, Line: "failed: " + strings.Join(append(failed, broken...), ", ")}
+	case len(broken) > 0:
+		return &qemu.Failure{Code: code, Line: "the lab could not run: " + strings.Join(broken, ", ")}
+	case len(outcomes) == 1 && outcomes[0].Code() == qemu.ExitUnavailable:
+		return outcomes[0].Err
+	}
+	return nil
+}
+
+// runCI is two kernels, igb and virtio: scenarios that are marked ci, and the matrix.
+func runCI(ctx context.Context, _ []string) error {
+	return everything(ctx, func(s scenarios.Scenario) bool { return s.CI }, ciMatrix, ciTruth)
+}
+
+func runAll(ctx context.Context, _ []string) error {
+	return everything(ctx, func(scenarios.Scenario) bool { return true }, fullMatrix(), fullTruth())
+}
+
+// everything runs the matrix, the truth of the map and the chosen scenarios, and goes on after a failure.
+func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels, maps []qemu.Machine) error {
+	start := time.Now()
+	all, err := scenarios.All()
+	if err != nil {
+		return err
+	}
+	l, err := openLab(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	var chosen []scenarios.Scenario
+	for _, s := range all {
+		if take(s) {
+			chosen = append(chosen, s)
+		}
+	}
+	var worst error
+	for _, step := range []func() error{
+		func() error { return l.matrix(ctx, kernels, true) },
+		func() error { return l.truth(ctx, maps) },
+		func() error { return l.run(ctx, chosen, false) },
+	} {
+		if err := step(); err != nil && (worst == nil || qemu.ExitCode(err) == qemu.ExitAssertion) {
+			if worst != nil {
+				fmt.Fprintln(os.Stderr, "rxlab:", worst)
+			}
+			worst = err
+		} else if err != nil {
+			fmt.Fprintln(os.Stderr, "rxlab:", err)
+		}
+	}
+	fmt.Printf("\nthe lab took %.0f s\n", time.Since(start).Seconds())
+	return worst
+}
