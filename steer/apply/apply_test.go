@@ -65,7 +65,7 @@ func TestApplyKeepsAndRollsBack(t *testing.T) {
 
 // Whatever the host and plan: apply then rollback restores exactly.
 func TestRollbackRestoresAnyHost(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		h := newFake(t, 1+r.IntN(6))
 		h.snap.Host.CPUs = "0-31"
@@ -705,6 +705,9 @@ func TestJournalFile(t *testing.T) {
 		}
 		after := h.state()
 		for n := range whole {
+			if n%31 != 0 && !strings.Contains(string(whole[max(0, n-2):min(n+2, len(whole))]), "\n") {
+				continue // around each end of a line, and some places between
+			}
 			h.settings = map[knob.Ref]knob.Value{}
 			for r, v := range after {
 				h.settings[r] = v
