@@ -73,7 +73,7 @@ func newNIC(h *Host, s NIC, index int) *nic {
 	if s.FEC != nil {
 		n.fec = *s.FEC
 	}
-	n.defaultTable()
+	n.driverTable()
 	n.build(h)
 	return n
 }
@@ -87,7 +87,18 @@ func (n *nic) queues() (rx, tx int) {
 	return int(n.channels["combined"] + n.channels["rx"]), int(n.channels["combined"] + n.channels["tx"])
 }
 
-// defaultTable is ethtool_rxfh_indir_default: bucket i to queue i mod n.
+// driverTable is what the driver fills in by itself.
+func (n *nic) driverTable() {
+	n.defaultTable()
+	if rx, _ := n.queues(); n.spec.Blocks {
+		for i := range n.table {
+			n.table[i] = i * rx / len(n.table)
+		}
+	}
+}
+
+// defaultTable is what ethtool -X default sets: bucket i to queue i mod n
+// (ethtool_rxfh_indir_default, include/linux/ethtool.h).
 func (n *nic) defaultTable() {
 	rx, _ := n.queues()
 	n.table, n.user = make([]int, n.spec.Table), false
@@ -151,7 +162,11 @@ func (n *nic) freeVectors(h *Host) {
 func (n *nic) requestVectors(h *Host) {
 	rx, tx := n.queues()
 	hwirq := 0
-	for _, v := range n.spec.Vectors {
+	vectors := n.spec.Vectors
+	if n.spec.Few != nil && max(rx, tx) <= n.spec.FewMax {
+		vectors = n.spec.Few
+	}
+	for _, v := range vectors {
 		count := 1
 		switch v.For {
 		case "combined":

@@ -113,7 +113,7 @@ func (e *Ethtool) SetChannels(dev string, change ethtool.Group) error {
 		if len(n.table) > 0 {
 			// netif_is_rxfh_configured keeps a user's table; some drivers overwrite it all the same.
 			if !n.user || n.spec.LosesUserTable {
-				n.defaultTable()
+				n.driverTable()
 			}
 		}
 		if !n.spec.Down && n.spec.Bus != "" {

@@ -60,6 +60,10 @@ type NIC struct {
 	Channels, MaxChannels ethtool.Group
 	Queues                int
 	Vectors               []Vector
+	// Few are the vectors of at most FewMax channels, where a driver then gives each
+	// direction its own; nil: Vectors always.
+	Few    []Vector
+	FewMax int
 	// Managed vectors: spread by the kernel (PCI_IRQ_AFFINITY), never by users.
 	Managed bool
 	NAPI    bool // netdev netlink knows a NAPI of each queue
@@ -68,11 +72,14 @@ type NIC struct {
 	Table int // entries of the indirection table, 0 none
 	// LosesUserTable: a channel change overwrites even a table the user has set.
 	LosesUserTable bool
-	Key            []byte
-	Function       string
-	HashFields     map[string]string // by flow type
-	HashChoices    []string          // what can be set; nil: everything
-	FixedHash      bool              // the key and function cannot be set
+	// Blocks: the driver's own table gives runs of buckets to each queue instead of
+	// bucket i to queue i mod n.
+	Blocks      bool
+	Key         []byte
+	Function    string
+	HashFields  map[string]string // by flow type
+	HashChoices []string          // what can be set; nil: everything
+	FixedHash   bool              // the key and function cannot be set
 
 	Rings, MaxRings ethtool.Group
 	RingStep        uint32 // sizes are rounded up to a multiple
@@ -253,8 +260,13 @@ func (h *Host) nic(name string) *nic {
 }
 
 // parseMask reads what a mask file is given; CPUs the kernel cannot have are
-// EOVERFLOW (bitmap_parse in lib/bitmap-str.c with nr_cpumask_bits).
+// EOVERFLOW, and so are more groups of 32 bits than it has CPUs for, even empty ones
+// (bitmap_parse in lib/bitmap-str.c with nr_cpumask_bits).
 func (h *Host) parseMask(text string) (cpuset.Set, error) {
+	groups := strings.Split(text, ",")
+	if len(groups) > (h.all.Len()+31)/32 || slices.ContainsFunc(groups, func(g string) bool { return len(g) > 8 }) {
+		return cpuset.Set{}, syscall.EOVERFLOW
+	}
 	s, err := cpuset.ParseMask(text)
 	if err != nil {
 		return cpuset.Set{}, syscall.EINVAL

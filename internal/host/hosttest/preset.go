@@ -25,16 +25,18 @@ func offloads(lro bool) map[string]bool {
 	}
 }
 
-// IGB is an 82576: up to 8 queues; with at most 4 of 4 CPUs each direction has its
-// own vector (igb_set_interrupt_capability, IGB_FLAG_QUEUE_PAIRS), beyond that they share.
+// IGB is an 82576: up to 8 queues; with at most 4 each direction has its own vector,
+// beyond that they share (IGB_FLAG_QUEUE_PAIRS in igb_main.c; seen in the lab).
 func IGB(name string, queues int) NIC {
-	n := NIC{
+	return NIC{
 		Name: name, Driver: "igb", Bus: "0000:01:00.0", SpeedMb: 1000, NAPI: true, NAPIIRQ: false,
 		Channels:    ethtool.Group{"combined": uint32(queues), "other": 1},
 		MaxChannels: ethtool.Group{"combined": 8, "other": 1},
 		Vectors:     []Vector{{Name: "{if}", For: "control"}, {Name: "{if}-TxRx-{n}", For: "combined"}},
-		// igb_setup_mrqc rewrites the table when the number of queues is another than it was made for.
-		Table: 128, LosesUserTable: true, Function: "toeplitz", FixedHash: true,
+		Few:         []Vector{{Name: "{if}", For: "control"}, {Name: "{if}-rx-{n}", For: "rx"}, {Name: "{if}-tx-{n}", For: "tx"}}, FewMax: 4,
+		// igb_setup_mrqc rewrites the table when the number of queues is another than it was
+		// made for: entry j is j*queues/128.
+		Table: 128, LosesUserTable: true, Blocks: true, Function: "toeplitz", FixedHash: true,
 		HashFields:  map[string]string{"tcp4": "sdfn", "udp4": "sd", "tcp6": "sdfn", "udp6": "sd"},
 		HashChoices: []string{"udp4 sd", "udp4 sdfn", "udp6 sd", "udp6 sdfn"},
 		Rings:       ethtool.Group{"rx": 256, "tx": 256}, MaxRings: ethtool.Group{"rx": 4096, "tx": 4096}, RingStep: 8,
@@ -43,10 +45,6 @@ func IGB(name string, queues int) NIC {
 		Pause: ethtool.Group{"autoneg": 1, "rx": 1, "tx": 0},
 		Flags: map[string]bool{"legacy-rx": false},
 	}
-	if queues <= 4 {
-		n.Vectors = []Vector{{Name: "{if}", For: "control"}, {Name: "{if}-rx-{n}", For: "rx"}, {Name: "{if}-tx-{n}", For: "tx"}}
-	}
-	return n
 }
 
 // IXGBE is an 82599: 63 queues, RSS reaches 16 of them.
