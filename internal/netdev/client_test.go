@@ -165,7 +165,7 @@ func TestKernelsWithoutTheFamilyOrACommand(t *testing.T) {
 	}
 	old := genltest.Dial(genltest.ServeFamily(genetlink.Family{ID: 21, Name: "netdev", Version: 1},
 		func(genetlink.Message, netlink.Message) ([]genetlink.Message, error) {
-			return nil, genltest.Error(int(unix.EOPNOTSUPP))
+			return nil, &netlink.OpError{Op: "receive", Err: unix.EOPNOTSUPP}
 		}))
 	defer old.Close()
 	c, err := newClient(old)
