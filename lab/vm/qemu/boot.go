@@ -79,7 +79,17 @@ type run struct {
 	ns         *netns
 }
 
-// fill puts the job and its programs into the share.
+// initrd is the kernel's image followed by an archive of the job's programs (the kernel
+// unpacks one after the other): from memory they start faster than over 9p.
+func (r *run) initrd(ctx context.Context, image Image) (string, error) {
+	file := filepath.Join(r.dir, "initrd")
+	cmd := exec.CommandContext(ctx, "bash", "-c", `set -e; cat "$1" >"$2"; truncate -s %4 "$2"; find bin | cpio -o -H newc -R 0:0 --quiet >>"$2"`, "initrd", image.Initrd, file)
+	cmd.Dir = r.dir
+	_, err := output(cmd)
+	return file, err
+}
+
+// fill puts the job into the share and its programs beside it.
 func (r *run) fill(job Job) error {
 	if err := os.WriteFile(filepath.Join(r.share, "job"), []byte(job.Script+"\n"), 0o644); err != nil {
 		return labFailed("write the job: %v", err)
@@ -90,7 +100,7 @@ func (r *run) fill(job Job) error {
 	for _, b := range job.Bin {
 		data, err := os.ReadFile(b)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(r.share, "bin", filepath.Base(b)), data, 0o755)
+			err = os.WriteFile(filepath.Join(r.dir, "bin", filepath.Base(b)), data, 0o755)
 		}
 		if err != nil {
 			return labFailed("copy a program for the guest: %v", err)
@@ -129,11 +139,15 @@ func (r *run) boot(ctx context.Context, image Image, job Job) (*Result, error) {
 	if limit == 0 {
 		limit = 5 * time.Minute
 	}
+	initrd, err := r.initrd(ctx, image)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
 	var qemuErr strings.Builder
-	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", r.machine.qemuArgs(image.Kernel, image.Initrd, r.dir)...)
+	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", r.machine.qemuArgs(image.Kernel, initrd, r.dir)...)
 	qemu.Stderr = &qemuErr
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := r.ns.start(qemu); err != nil {
@@ -238,7 +252,7 @@ func (r *run) serve(ctx context.Context) error {
 			}
 			cmd := exec.CommandContext(ctx, "bash", base+".run")
 			cmd.Stdout, cmd.Stderr = out, out
-			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.share, "bin")+":"+os.Getenv("PATH"))
+			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(r.dir, "bin")+":"+os.Getenv("PATH"))
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWPID}
 			if err := r.ns.start(cmd); err != nil {
 				out.Close()

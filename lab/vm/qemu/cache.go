@@ -118,7 +118,7 @@ func (c *Cache) newRun() (dir string, release func(), err error) {
 	if err == nil {
 		err = unix.Flock(int(owner.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
-	for _, sub := range []string{"share/bin", "share/req"} {
+	for _, sub := range []string{"bin", "share/req"} {
 		err = errors.Join(err, os.MkdirAll(filepath.Join(dir, sub), 0o755))
 	}
 	if err != nil {

@@ -2,7 +2,7 @@
 # /init of a lab guest: mounts, NIC modules, addresses, then /share/job; then power off.
 /bin/busybox --install -s /bin
 mkdir -p /sbin /var; ln -s /bin/modprobe /sbin/modprobe; ln -s /run /var/run # the kernel's modprobe, ip-netns(8)'s folder
-export PATH=/share/bin:/usr/sbin:/bin HOME=/root
+export PATH=/usr/sbin:/bin HOME=/root
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
 mount -t bpf bpf /sys/fs/bpf; mount -t tracefs t /sys/kernel/tracing; mount -t debugfs d /sys/kernel/debug
 mkdir -p /dev/pts; mount -t devpts devpts /dev/pts
