@@ -1,0 +1,291 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rxsteer/rxsteer/internal/host"
+	"github.com/rxsteer/rxsteer/internal/testnet"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// TestInstructionCounts shows a program's growth in review: each instruction runs
+// in every softirq, poll or interrupt.
+func TestInstructionCounts(t *testing.T) {
+	spec, err := loadRx()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
+		fmt.Fprintf(&got, "%-18s %d\n", name, len(spec.Programs[name].Instructions))
+	}
+	golden := filepath.Join("testdata", "instructions.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("instructions per program, -want +got (go test ./bpf -update accepts them):\n%s", diff)
+	}
+}
+
+// kernelWithout is the running kernel's BTF as far as the programs look, less
+// some tracepoints.
+func kernelWithout(t *testing.T, missing ...string) func() (*btf.Spec, error) {
+	t.Helper()
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		t.Skipf("needs a kernel with BTF: %v", err)
+	}
+	var types []btf.Type
+	for _, name := range []string{"napi_struct", "net_device", "net", "ns_common"} {
+		s, err := structOf(kernel, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		types = append(types, s)
+	}
+	for _, h := range hooks {
+		if !slices.Contains(missing, h.name) {
+			types = append(types, &btf.Typedef{Name: "btf_trace_" + h.name, Type: &btf.Int{Name: "int", Size: 4}})
+		}
+	}
+	b, err := btf.NewBuilder(types, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := b.Marshal(nil, &btf.MarshalOptions{Order: binary.NativeEndian})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (*btf.Spec, error) { return btf.LoadSpecFromReader(bytes.NewReader(raw)) }
+}
+
+func structOf(spec *btf.Spec, name string) (*btf.Struct, error) {
+	all, err := spec.AnyTypesByName(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range all {
+		if s, ok := t.(*btf.Struct); ok {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("no struct %s", name)
+}
+
+func TestLoadWithoutBTF(t *testing.T) {
+	none := func() (*btf.Spec, error) {
+		return nil, &fs.PathError{Op: "open", Path: "/sys/kernel/btf/vmlinux", Err: fs.ErrNotExist}
+	}
+	p, err := Load(Options{BTF: none})
+	if p != nil || !errors.Is(err, ErrNoBTF) || !strings.Contains(err.Error(), "CONFIG_DEBUG_INFO_BTF") {
+		t.Errorf("Load = %v, %v; want ErrNoBTF that says what the kernel needs", p, err)
+	}
+	s := Probe(host.OS{}, Options{BTF: none})
+	if s.BTF.Live || s.BTF.Why == "" || s.Err == nil {
+		t.Errorf("support %+v, want no BTF and why", s)
+	}
+	for _, h := range s.Hooks {
+		if h.Live || h.Why == "" {
+			t.Errorf("hook %+v live without BTF", h)
+		}
+	}
+}
+
+func TestLoadWithoutATracepointItNeeds(t *testing.T) {
+	for _, name := range []string{"softirq_entry", "softirq_exit", "napi_poll"} {
+		p, err := Load(Options{BTF: kernelWithout(t, name)})
+		if p != nil || !errors.Is(err, ErrNoTracepoint) || !strings.HasSuffix(err.Error(), " "+name) {
+			t.Errorf("Load without %s = %v, %v; want ErrNoTracepoint that names it", name, p, err)
+		}
+	}
+}
+
+func TestLoadWithoutATracepointItCanDoWithout(t *testing.T) {
+	testnet.NeedRoot(t)
+	source := kernelWithout(t, "irq_handler_exit")
+	p, err := Load(Options{BTF: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	want := []Hook{{Name: "irq_handler_exit", Why: "kernel has no tracepoint irq_handler_exit", Lost: "time per interrupt"}}
+	if diff := cmp.Diff(want, p.Missing()); diff != "" {
+		t.Errorf("missing -want +got:\n%s", diff)
+	}
+	if c := counters(t, p); len(c.CPUs) == 0 {
+		t.Error("no CPU counters")
+	}
+	s := Probe(host.OS{}, Options{BTF: source})
+	for _, h := range s.Hooks {
+		if h.Live == (h.Name == "irq_handler_exit") {
+			t.Errorf("hook %+v", h)
+		}
+	}
+	if s.Err != nil {
+		t.Errorf("support says %v, want that measuring works without %s", s.Err, "irq_handler_exit")
+	}
+}
+
+// TestOrdinaryUserIsToldWhatIsMissing runs as nobody, in a child when root.
+func TestOrdinaryUserIsToldWhatIsMissing(t *testing.T) {
+	if os.Geteuid() == 0 {
+		asNobody(t)
+		return
+	}
+	p, err := Load(Options{})
+	if p != nil || !errors.Is(err, ErrNoPrivilege) {
+		t.Fatalf("Load = %v, %v; want ErrNoPrivilege", p, err)
+	}
+	for _, word := range []string{"CAP_BPF", "CAP_PERFMON", "run as root", "setcap cap_bpf,cap_perfmon=ep"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("error %q does not say %s", err, word)
+		}
+	}
+	s := Probe(host.OS{}, Options{})
+	if !errors.Is(s.Err, ErrNoPrivilege) || !slices.Equal(s.MissingCaps, []string{"CAP_BPF", "CAP_PERFMON"}) || s.UID != os.Geteuid() {
+		t.Errorf("support %+v, want the missing capabilities", s)
+	}
+}
+
+// asNobody runs this very test in a child without privilege.
+func asNobody(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Errorf("as nobody: %v\n%s", err, out)
+	}
+}
+
+// TestRefusalIsNotBlamedOnMemlock: on a locked-down kernel cilium/ebpf suggests a
+// low RLIMIT_MEMLOCK; that hint must not reach the user.
+func TestRefusalIsNotBlamedOnMemlock(t *testing.T) {
+	refused := fmt.Errorf("program softirq_entry: load program: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", unix.EPERM)
+	err := explain("load BPF programs", refused)
+	if !errors.Is(err, ErrNoPrivilege) || strings.Contains(err.Error(), "MEMLOCK") {
+		t.Errorf("explain = %v; want ErrNoPrivilege without a word of MEMLOCK", err)
+	}
+	if os.Geteuid() == 0 && !strings.Contains(err.Error(), "lockdown") {
+		t.Errorf("explain with all capabilities = %v; want what else can refuse", err)
+	}
+	other := explain("load BPF programs", unix.ENOMEM)
+	if errors.Is(other, ErrNoPrivilege) || !errors.Is(other, unix.ENOMEM) {
+		t.Errorf("explain(ENOMEM) = %v, want it kept", other)
+	}
+}
+
+func TestNothingIsLeftAttached(t *testing.T) {
+	testnet.NeedRoot(t)
+	p, err := Load(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	var progs []ebpf.ProgramID
+	for name, prog := range p.coll.Programs {
+		info, err := prog.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, ok := info.ID()
+		if !ok {
+			t.Fatalf("program %s has no ID", name)
+		}
+		progs = append(progs, id)
+	}
+	var links []link.ID
+	for _, l := range p.links {
+		info, err := l.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		links = append(links, info.ID)
+	}
+	if len(progs) != len(hooks) || len(links) != len(hooks) {
+		t.Fatalf("%d programs and %d links, want %d of both", len(progs), len(links), len(hooks))
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	// The kernel frees them after a grace period.
+	await(t, "the links gone", func() bool {
+		return !slices.ContainsFunc(links, func(id link.ID) bool {
+			l, err := link.NewFromID(id)
+			if err == nil {
+				l.Close()
+			}
+			return !errors.Is(err, os.ErrNotExist)
+		})
+	})
+	await(t, "the programs gone", func() bool {
+		return !slices.ContainsFunc(progs, func(id ebpf.ProgramID) bool {
+			prog, err := ebpf.NewProgramFromID(id)
+			if err == nil {
+				prog.Close()
+			}
+			return !errors.Is(err, os.ErrNotExist)
+		})
+	})
+}
+
+func TestLockdownMode(t *testing.T) {
+	for text, want := range map[string]string{
+		"none [integrity] confidentiality\n": "integrity",
+		"[none] integrity confidentiality\n": "none",
+		"":                                   "unknown",
+		"none integrity":                     "unknown",
+		"[none":                              "unknown",
+	} {
+		root := t.TempDir()
+		dir := filepath.Join(root, "kernel", "security")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "lockdown"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := lockdown(host.OS{Sys: root}); got != want {
+			t.Errorf("lockdown of %q = %q, want %q", text, got, want)
+		}
+	}
+	if got := lockdown(host.OS{Sys: t.TempDir()}); got != "unknown" {
+		t.Errorf("lockdown without securityfs = %q, want unknown", got)
+	}
+}
