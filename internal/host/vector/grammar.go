@@ -27,8 +27,8 @@ type form struct {
 var grammar = []form{
 	// Control vectors that look like queues.
 	{pattern: "{if}-fdir-TxRx-{d}", kind: Control},
-	{pattern: "{if}-fdir", kind: Control},
 	{pattern: "i40e-{if}-fdir", kind: Control},
+	{pattern: "{if}-fdir", kind: Control},
 	{pattern: "i40e-{if}:fdir-TxRx-{d}", kind: Control},
 	{pattern: "{if}-event-{d}", kind: Control, plain: true},    // vmxnet3
 	{pattern: "{if}-rbdr-{d}", kind: Control, plain: true},     // thunder-nicvf: buffer refill

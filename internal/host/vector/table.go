@@ -139,6 +139,7 @@ func Table(t *procfs.Interrupts, known []Interface) []Row {
 				d.known = &known[i]
 			}
 		}
+		d.notNetwork()
 		d.bareNames()
 		d.oddNumbers()
 		d.repeatedNames()
@@ -308,6 +309,23 @@ func (d *device) queues() (rx, tx int) {
 func (e *entry) serves(k Kind, rx, tx int) {
 	e.action.Kind, e.action.RXQueue, e.action.TXQueue = k, rx, tx
 	e.action.Confidence = Inferred
+}
+
+// notNetwork: a virtio device with queues of other names ("virtio1-req.0") is a disk or console,
+// and its config vector no NIC's.
+func (d *device) notNetwork() {
+	others := false
+	for _, e := range d.entries {
+		if e.action.Kind == RX || e.action.Kind == TX || d.known != nil {
+			return
+		}
+		others = others || e.form.pattern == "{virtio}-{w}"
+	}
+	for _, e := range d.entries {
+		if others && e.form.pattern == "{virtio}-config" {
+			e.action.Kind, e.action.Confidence = Other, Unsure
+		}
+	}
 }
 
 // bareNames decides on vectors that are called like the interface or platform device.

@@ -233,11 +233,11 @@ func (m *matcher) interfaceName(text string) bool {
 		return !m.form.plain || wellKnown(text)
 	}
 	// enic prints "%.11s-rx-%u".
-	if len(text) != 11 || !slices.Contains(m.form.drivers, "enic") {
+	if len(text) != 11 {
 		return false
 	}
 	for i := range m.known {
-		if strings.HasPrefix(m.known[i].Name, text) {
+		if m.known[i].Driver == "enic" && strings.HasPrefix(m.known[i].Name, text) {
 			if m.iface != nil {
 				return false
 			}
@@ -354,7 +354,7 @@ func wellKnown(s string) bool {
 		case p == "enx" || p == "wlx":
 			return isHex(rest)
 		case rest != "" && rest[0]-'0' < 10:
-			return true
+			return !strings.Contains(rest, "-")
 		}
 	}
 	return false
