@@ -153,6 +153,9 @@ func nested(ad *netlink.AttributeDecoder, f func(*netlink.AttributeDecoder)) {
 // headerAttr is the number of the header attribute in every message of the family.
 const headerAttr = 1
 
+// Flags of the header (enum ethtool_header_flags).
+const omitReply = 2 // no message besides the acknowledgement
+
 // request sends one message about dev and gives the payloads of the answers.
 func (c *Client) request(op string, cmd uint8, flags netlink.HeaderFlags, dev string, more func(*netlink.AttributeEncoder)) ([][]byte, error) {
 	op += " of " + dev
@@ -162,6 +165,10 @@ func (c *Client) request(op string, cmd uint8, flags netlink.HeaderFlags, dev st
 	ae := netlink.NewAttributeEncoder()
 	ae.Nested(headerAttr, func(ae *netlink.AttributeEncoder) error {
 		ae.String(unix.ETHTOOL_A_HEADER_DEV_NAME, dev)
+		if flags&netlink.Acknowledge != 0 {
+			// FEATURES_SET else answers twice, and the connection reads once.
+			ae.Uint32(unix.ETHTOOL_A_HEADER_FLAGS, omitReply)
+		}
 		return nil
 	})
 	if more != nil {

@@ -105,7 +105,7 @@ func (c *Client) Features(dev string) (Features, error) {
 // SetFeatures asks for offloads to be on or off. The kernel answers success also when a
 // dependency keeps one from changing: read back.
 func (c *Client) SetFeatures(dev string, changed map[string]bool) error {
-	_, err := c.request("set features", unix.ETHTOOL_MSG_FEATURES_SET, netlink.Acknowledge, dev, func(ae *netlink.AttributeEncoder) {
+	return c.set("set features", unix.ETHTOOL_MSG_FEATURES_SET, dev, func(ae *netlink.AttributeEncoder) {
 		ae.Nested(featuresWanted, func(ae *netlink.AttributeEncoder) error {
 			ae.Nested(bitsetBits, func(ae *netlink.AttributeEncoder) error {
 				for _, name := range slices.Sorted(maps.Keys(changed)) {
@@ -120,5 +120,4 @@ func (c *Client) SetFeatures(dev string, changed map[string]bool) error {
 			return nil
 		})
 	})
-	return err
 }

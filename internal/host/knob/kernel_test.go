@@ -1,6 +1,8 @@
 package knob_test
 
 import (
+	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +49,44 @@ func pair(t *testing.T, queues int) (*testnet.NS, *knob.Machine) {
 	return b, inside(t, b)
 }
 
-func TestEveryKnobOfAVeth(t *testing.T) {
+var nic = flag.String("nic", "", "a device of this host: write each of its knobs and undo it (in a guest of the lab)")
+
+// TestEveryKnobOfANIC runs on real drivers in the lab's guests with -nic eth0, else on
+// a veth of its own.
+func TestEveryKnobOfANIC(t *testing.T) {
+	if *nic == "" {
+		everyKnobOfAVeth(t)
+		return
+	}
+	e, err := ethtool.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	c := knob.Config{FS: host.OS{}, Ethtool: e}
+	if n, err := netdev.New(); err == nil {
+		defer n.Close()
+		c.Netdev = n
+	} else if !errors.Is(err, netdev.ErrNotSupported) {
+		t.Fatal(err)
+	}
+	m, err := knob.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range snapshot(t, m, *nic).Settings {
+		t.Logf("%s: %s %s", x.Ref, x.Value, x.Value.Reason())
+	}
+	written := everyKnob(t, m, func(r knob.Ref) bool {
+		return r.Knob == knob.Channels || r.Knob == knob.Rings || r.Knob == knob.Threaded
+	}, *nic)
+	t.Logf("written and undone: %v", written)
+	if len(written) == 0 {
+		t.Error("nothing was written")
+	}
+}
+
+func everyKnobOfAVeth(t *testing.T) {
 	ns, m := pair(t, 4)
 	// Channels and GRO rebuild NAPI instances: below.
 	written := everyKnob(t, m, func(r knob.Ref) bool {

@@ -69,6 +69,11 @@ func other(r knob.Ref, v knob.Value) (knob.Value, bool) {
 	case knob.DeferHardIRQs, knob.GROFlushTimeout, knob.IRQSuspendTimeout, knob.NetdevBudget, knob.NetdevBudgetUsecs,
 		knob.NetdevMaxBacklog, knob.DevWeight, knob.BusyPoll, knob.BusyRead:
 		return knob.Int(2000), true
+	case knob.RSSHashFields:
+		if r.Target.Part() == "udp4" && v.String() == "sd" {
+			return knob.Text("sdfn"), true
+		}
+		return knob.Text("sd"), r.Target.Part() == "udp4"
 	case knob.MTU:
 		return knob.Int(1400), true
 	}

@@ -148,7 +148,7 @@ func meaningNAPI(r Ref, no syscall.Errno) string {
 	return ""
 }
 
-// listNAPI is the NAPI settings of a device and of each of its instances.
+// listNAPI is the NAPI settings of a device and, where the kernel tells, of each instance.
 func (m *Machine) listNAPI(dev string) []Setting {
 	var out []Setting
 	for _, k := range [...]Kind{Threaded, DeferHardIRQs, GROFlushTimeout} {
@@ -159,7 +159,9 @@ func (m *Machine) listNAPI(dev string) []Setting {
 	for _, n := range all {
 		t := On(dev, "napi-%d", n.ID)
 		for _, k := range [...]Kind{Threaded, DeferHardIRQs, GROFlushTimeout, IRQSuspendTimeout} {
-			out = append(out, Setting{Ref: Ref{Knob: k, Target: t}, Value: napiValue(n, k)})
+			if v := napiValue(n, k); v.Known() {
+				out = append(out, Setting{Ref: Ref{Knob: k, Target: t}, Value: v})
+			}
 		}
 	}
 	return out
