@@ -14,8 +14,8 @@ import (
 	"github.com/rxsteer/rxsteer/internal/ethtool"
 )
 
-// nic is a device and its state.
-type nic struct {
+// device is a network device and its state.
+type device struct {
 	spec     NIC
 	index    int
 	channels ethtool.Group
@@ -62,8 +62,8 @@ type napiState struct {
 	suspend  uint64
 }
 
-func newNIC(h *Host, s NIC, index int) *nic {
-	n := &nic{
+func newNIC(h *Host, s NIC, index int) *device {
+	n := &device{
 		spec: s, index: index, mtu: 1500,
 		channels: maps.Clone(s.Channels), rings: maps.Clone(s.Rings), coalesce: maps.Clone(s.Coalesce),
 		key: slices.Clone(s.Key), function: s.Function, fields: maps.Clone(s.HashFields),
@@ -79,7 +79,7 @@ func newNIC(h *Host, s NIC, index int) *nic {
 }
 
 // queues returns how many rx and tx queues are real.
-func (n *nic) queues() (rx, tx int) {
+func (n *device) queues() (rx, tx int) {
 	if n.channels == nil {
 		q := max(n.spec.Queues, 1)
 		return q, q
@@ -88,7 +88,7 @@ func (n *nic) queues() (rx, tx int) {
 }
 
 // driverTable is what the driver fills in by itself.
-func (n *nic) driverTable() {
+func (n *device) driverTable() {
 	n.defaultTable()
 	if rx, _ := n.queues(); n.spec.Blocks {
 		for i := range n.table {
@@ -99,7 +99,7 @@ func (n *nic) driverTable() {
 
 // defaultTable is what ethtool -X default sets: bucket i to queue i mod n
 // (ethtool_rxfh_indir_default, include/linux/ethtool.h).
-func (n *nic) defaultTable() {
+func (n *device) defaultTable() {
 	rx, _ := n.queues()
 	n.table, n.user = make([]int, n.spec.Table), false
 	for i := range n.table {
@@ -110,7 +110,7 @@ func (n *nic) defaultTable() {
 // build makes queues, vectors and NAPIs for the current channels. Settings of queues
 // that stay survive (netif_set_real_num_rx_queues only adds and removes kobjects),
 // those of vectors do not: they are requested anew.
-func (n *nic) build(h *Host) {
+func (n *device) build(h *Host) {
 	n.freeVectors(h)
 	rx, tx := n.queues()
 	n.rps, n.xps = resize(n.rps, rx), resize(n.xps, tx)
@@ -152,14 +152,14 @@ func resize[T any](s []T, n int) []T {
 	return append(s, make([]T, n-len(s))...)
 }
 
-func (n *nic) freeVectors(h *Host) {
+func (n *device) freeVectors(h *Host) {
 	for _, v := range n.vectors {
 		delete(h.irqs, v.irq.num)
 	}
 	n.vectors = nil
 }
 
-func (n *nic) requestVectors(h *Host) {
+func (n *device) requestVectors(h *Host) {
 	rx, tx := n.queues()
 	hwirq := 0
 	vectors := n.spec.Vectors
@@ -186,7 +186,7 @@ func (n *nic) requestVectors(h *Host) {
 }
 
 // setRPS is a write to rps_cpus (store_rps_map in net/core/net-sysfs.c).
-func (n *nic) setRPS(h *Host, q int, text string) error {
+func (n *device) setRPS(h *Host, q int, text string) error {
 	mask, err := h.parseMask(text)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (n *nic) setRPS(h *Host, q int, text string) error {
 
 // setFlowCount is a write to rps_flow_cnt: rounded up to a power of two
 // (store_rps_dev_flow_table_cnt in net/core/net-sysfs.c).
-func (n *nic) setFlowCount(q int, text string) error {
+func (n *device) setFlowCount(q int, text string) error {
 	v, err := parseUint(text, 1<<31-1)
 	if err != nil {
 		return syscall.EINVAL
@@ -264,7 +264,7 @@ func (h *Host) setSysctl(name, text string) error {
 	return nil
 }
 
-func (n *nic) dump(h *Host, b *strings.Builder) {
+func (n *device) dump(h *Host, b *strings.Builder) {
 	s := n.spec
 	rx, tx := n.queues()
 	fmt.Fprintf(b, "%s driver %s rx-queues %d tx-queues %d mtu %d link-flaps %d\n", s.Name, s.Driver, rx, tx, n.mtu, n.flaps)

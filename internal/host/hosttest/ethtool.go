@@ -22,7 +22,7 @@ func refuse(op, dev string, no syscall.Errno, message string) error {
 }
 
 // on runs fn under the lock with the device, or returns ENODEV.
-func (e *Ethtool) on(op, dev string, fn func(n *nic) (syscall.Errno, string)) error {
+func (e *Ethtool) on(op, dev string, fn func(n *device) (syscall.Errno, string)) error {
 	e.h.mu.Lock()
 	defer e.h.mu.Unlock()
 	n := e.h.nic(dev)
@@ -55,7 +55,7 @@ func changed(now, limit, change ethtool.Group) (ethtool.Group, syscall.Errno, st
 }
 
 func (e *Ethtool) Channels(dev string) (now, limit ethtool.Group, err error) {
-	err = e.on("get channels", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get channels", dev, func(n *device) (syscall.Errno, string) {
 		if n.channels == nil {
 			return unsupported, ""
 		}
@@ -69,8 +69,8 @@ func (e *Ethtool) Channels(dev string) (now, limit ethtool.Group, err error) {
 // drivers do then: queues, vectors and NAPIs are made anew, and a table the user has
 // not set follows the number of queues.
 func (e *Ethtool) SetChannels(dev string, change ethtool.Group) error {
-	return e.on("set channels", dev, func(n *nic) (syscall.Errno, string) {
-		if n.channels == nil {
+	return e.on("set channels", dev, func(n *device) (syscall.Errno, string) {
+		if n.channels == nil || n.spec.FixedChannels {
 			return unsupported, ""
 		}
 		next, no, message := changed(n.channels, n.spec.MaxChannels, change)
@@ -126,7 +126,7 @@ func (e *Ethtool) SetChannels(dev string, change ethtool.Group) error {
 }
 
 func (e *Ethtool) Rings(dev string) (now, limit ethtool.Group, err error) {
-	err = e.on("get rings", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get rings", dev, func(n *device) (syscall.Errno, string) {
 		if n.rings == nil {
 			return unsupported, ""
 		}
@@ -140,7 +140,7 @@ func (e *Ethtool) Rings(dev string) (now, limit ethtool.Group, err error) {
 // and the device goes down and up; it refuses while an AF_XDP socket uses a ring
 // (i40e_set_ringparam: i40e_xsk_any_rx_ring_enabled).
 func (e *Ethtool) SetRings(dev string, change ethtool.Group) error {
-	return e.on("set rings", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("set rings", dev, func(n *device) (syscall.Errno, string) {
 		if n.rings == nil {
 			return unsupported, ""
 		}
@@ -165,7 +165,7 @@ func (e *Ethtool) SetRings(dev string, change ethtool.Group) error {
 }
 
 func (e *Ethtool) Coalesce(dev string) (g ethtool.Group, err error) {
-	err = e.on("get coalesce", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get coalesce", dev, func(n *device) (syscall.Errno, string) {
 		if n.coalesce == nil {
 			return unsupported, ""
 		}
@@ -176,7 +176,7 @@ func (e *Ethtool) Coalesce(dev string) (g ethtool.Group, err error) {
 }
 
 func (e *Ethtool) SetCoalesce(dev string, change ethtool.Group) error {
-	return e.on("set coalesce", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("set coalesce", dev, func(n *device) (syscall.Errno, string) {
 		if n.coalesce == nil {
 			return unsupported, ""
 		}
@@ -202,7 +202,7 @@ func merge(g, change ethtool.Group) (syscall.Errno, string) {
 }
 
 func (e *Ethtool) QueueCoalesce(dev string, count int) (all []ethtool.Group, err error) {
-	err = e.on("get queue coalesce", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get queue coalesce", dev, func(n *device) (syscall.Errno, string) {
 		if n.perQueue == nil {
 			return unsupported, ""
 		}
@@ -218,7 +218,7 @@ func (e *Ethtool) QueueCoalesce(dev string, count int) (all []ethtool.Group, err
 }
 
 func (e *Ethtool) SetQueueCoalesce(dev string, queue int, change ethtool.Group) error {
-	return e.on("set queue coalesce", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("set queue coalesce", dev, func(n *device) (syscall.Errno, string) {
 		switch {
 		case n.perQueue == nil:
 			return unsupported, ""
@@ -232,7 +232,7 @@ func (e *Ethtool) SetQueueCoalesce(dev string, queue int, change ethtool.Group) 
 }
 
 func (e *Ethtool) RSS(dev string) (all []ethtool.RSS, err error) {
-	err = e.on("get rss", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get rss", dev, func(n *device) (syscall.Errno, string) {
 		if n.spec.Table == 0 {
 			return unsupported, ""
 		}
@@ -249,7 +249,7 @@ func (e *Ethtool) RSS(dev string) (all []ethtool.RSS, err error) {
 // queues and a key of another length are EINVAL; the default table clears
 // IFF_RXFH_CONFIGURED, any other sets it.
 func (e *Ethtool) SetRSS(dev string, context uint32, change ethtool.RSSChange) error {
-	return e.on("set rss", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("set rss", dev, func(n *device) (syscall.Errno, string) {
 		if n.spec.Table == 0 {
 			return unsupported, ""
 		}
@@ -298,7 +298,7 @@ func (e *Ethtool) SetRSS(dev string, context uint32, change ethtool.RSSChange) e
 }
 
 func (e *Ethtool) HashFields(dev, flow string) (fields string, err error) {
-	err = e.on("get hash fields", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get hash fields", dev, func(n *device) (syscall.Errno, string) {
 		f, ok := n.fields[flow]
 		if !ok {
 			return unsupported, ""
@@ -312,7 +312,7 @@ func (e *Ethtool) HashFields(dev, flow string) (fields string, err error) {
 // SetHashFields takes what the driver can do and EINVAL for the rest
 // (igb_set_rss_hash_opt).
 func (e *Ethtool) SetHashFields(dev, flow, fields string) error {
-	return e.on("set hash fields", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("set hash fields", dev, func(n *device) (syscall.Errno, string) {
 		if _, ok := n.fields[flow]; !ok {
 			return unsupported, ""
 		}
@@ -325,7 +325,7 @@ func (e *Ethtool) SetHashFields(dev, flow, fields string) error {
 }
 
 func (e *Ethtool) Rules(dev string) (rules []ethtool.Rule, err error) {
-	err = e.on("get rules", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get rules", dev, func(n *device) (syscall.Errno, string) {
 		if _, ok := n.features["rx-ntuple-filter"]; !ok {
 			return unsupported, ""
 		}
@@ -336,7 +336,7 @@ func (e *Ethtool) Rules(dev string) (rules []ethtool.Rule, err error) {
 }
 
 func (e *Ethtool) InsertRule(dev string, r ethtool.Rule) error {
-	return e.on("insert rule", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("insert rule", dev, func(n *device) (syscall.Errno, string) {
 		if _, ok := n.features["rx-ntuple-filter"]; !ok {
 			return unsupported, ""
 		}
@@ -355,7 +355,7 @@ func (e *Ethtool) InsertRule(dev string, r ethtool.Rule) error {
 }
 
 func (e *Ethtool) DeleteRule(dev string, location uint32) error {
-	return e.on("delete rule", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("delete rule", dev, func(n *device) (syscall.Errno, string) {
 		before := len(n.rules)
 		n.rules = slices.DeleteFunc(n.rules, func(x ethtool.Rule) bool { return x.Location == location })
 		if len(n.rules) == before {
@@ -366,7 +366,7 @@ func (e *Ethtool) DeleteRule(dev string, location uint32) error {
 }
 
 func (e *Ethtool) Features(dev string) (f ethtool.Features, err error) {
-	err = e.on("get features", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get features", dev, func(n *device) (syscall.Errno, string) {
 		f = ethtool.Features{Active: maps.Clone(n.features), Wanted: maps.Clone(n.features), Fixed: map[string]bool{}}
 		for _, k := range n.spec.Fixed {
 			f.Fixed[k] = true
@@ -380,7 +380,7 @@ func (e *Ethtool) Features(dev string) (f ethtool.Features, err error) {
 // (netdev_update_features masks hw_features), and some flip others: ndo_fix_features,
 // and one card on which GRO off turned LRO on.
 func (e *Ethtool) SetFeatures(dev string, change map[string]bool) error {
-	return e.on("set features", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("set features", dev, func(n *device) (syscall.Errno, string) {
 		for _, k := range sortedKeys(change) {
 			if _, ok := n.features[k]; !ok {
 				return unsupported, "bit name not found"
@@ -408,7 +408,7 @@ func onOff(b bool) string {
 }
 
 func (e *Ethtool) Pause(dev string) (g ethtool.Group, err error) {
-	err = e.on("get pause", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get pause", dev, func(n *device) (syscall.Errno, string) {
 		if n.pause == nil {
 			return unsupported, ""
 		}
@@ -419,7 +419,7 @@ func (e *Ethtool) Pause(dev string) (g ethtool.Group, err error) {
 }
 
 func (e *Ethtool) SetPause(dev string, change ethtool.Group) error {
-	return e.on("set pause", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("set pause", dev, func(n *device) (syscall.Errno, string) {
 		if n.pause == nil {
 			return unsupported, ""
 		}
@@ -432,7 +432,7 @@ func (e *Ethtool) SetPause(dev string, change ethtool.Group) error {
 }
 
 func (e *Ethtool) FEC(dev string) (f ethtool.FEC, err error) {
-	err = e.on("get fec", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get fec", dev, func(n *device) (syscall.Errno, string) {
 		if n.spec.FEC == nil {
 			return unsupported, ""
 		}
@@ -443,7 +443,7 @@ func (e *Ethtool) FEC(dev string) (f ethtool.FEC, err error) {
 }
 
 func (e *Ethtool) SetFEC(dev string, f ethtool.FEC) error {
-	return e.on("set fec", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("set fec", dev, func(n *device) (syscall.Errno, string) {
 		if n.spec.FEC == nil {
 			return unsupported, ""
 		}
@@ -454,7 +454,7 @@ func (e *Ethtool) SetFEC(dev string, f ethtool.FEC) error {
 }
 
 func (e *Ethtool) PrivateFlags(dev string) (m map[string]bool, err error) {
-	err = e.on("get private flags", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get private flags", dev, func(n *device) (syscall.Errno, string) {
 		if n.flags == nil {
 			return unsupported, ""
 		}
@@ -465,7 +465,7 @@ func (e *Ethtool) PrivateFlags(dev string) (m map[string]bool, err error) {
 }
 
 func (e *Ethtool) SetPrivateFlags(dev string, change map[string]bool) error {
-	return e.on("set private flags", dev, func(n *nic) (syscall.Errno, string) {
+	return e.on("set private flags", dev, func(n *device) (syscall.Errno, string) {
 		for k := range change {
 			if _, ok := n.flags[k]; !ok {
 				return unsupported, "bit name not found"
@@ -477,7 +477,7 @@ func (e *Ethtool) SetPrivateFlags(dev string, change map[string]bool) error {
 }
 
 func (e *Ethtool) Driver(dev string) (d ethtool.Driver, err error) {
-	err = e.on("get driver", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get driver", dev, func(n *device) (syscall.Errno, string) {
 		version := n.spec.Version
 		if version == "" {
 			version = e.h.spec.Kernel
@@ -489,7 +489,7 @@ func (e *Ethtool) Driver(dev string) (d ethtool.Driver, err error) {
 }
 
 func (e *Ethtool) Link(dev string) (l ethtool.Link, err error) {
-	err = e.on("get link", dev, func(n *nic) (syscall.Errno, string) {
+	err = e.on("get link", dev, func(n *device) (syscall.Errno, string) {
 		l = ethtool.Link{Up: !n.spec.Down, SpeedMb: n.spec.SpeedMb, Duplex: "full", Autoneg: true, HasModes: n.spec.Bus != ""}
 		return 0, ""
 	})
@@ -510,7 +510,7 @@ type Netdev struct{ h *Host }
 // NAPIs in the family: every call is ErrNotSupported.
 func (h *Host) Netdev() *Netdev { return &Netdev{h} }
 
-func (c *Netdev) on(op string, ifindex int, fn func(n *nic)) error {
+func (c *Netdev) on(op string, ifindex int, fn func(n *device)) error {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	if !c.h.since(6, 8) {
@@ -530,7 +530,7 @@ func (c *Netdev) on(op string, ifindex int, fn func(n *nic)) error {
 
 // Queues is queue-get (netdev_nl_queue_fill in net/core/netdev-genl.c).
 func (c *Netdev) Queues(ifindex int) (out []netdev.Queue, err error) {
-	err = c.on("get queues", ifindex, func(n *nic) {
+	err = c.on("get queues", ifindex, func(n *device) {
 		rx, tx := n.queues()
 		if n.spec.Down {
 			return // queues of a device that is down are not told
@@ -555,7 +555,7 @@ func (c *Netdev) Queues(ifindex int) (out []netdev.Queue, err error) {
 
 // NAPIs is napi-get.
 func (c *Netdev) NAPIs(ifindex int) (out []netdev.NAPI, err error) {
-	err = c.on("get napis", ifindex, func(n *nic) {
+	err = c.on("get napis", ifindex, func(n *device) {
 		for _, s := range n.napis {
 			x := netdev.NAPI{ID: s.id, IfIndex: ifindex}
 			if s.irq >= 0 {

@@ -229,7 +229,7 @@ func (h *Host) irqFiles(i *irq) {
 	h.root.folder(dir + "/" + i.name)
 }
 
-func (h *Host) nicFiles(n *nic) {
+func (h *Host) nicFiles(n *device) {
 	r, s := h.root, n.spec
 	parent, dir := "", ""
 	switch {
@@ -375,7 +375,7 @@ func (h *Host) nicFiles(n *nic) {
 }
 
 // mostTX is num_tx_queues, what the device was allocated with.
-func (n *nic) mostTX() int {
+func (n *device) mostTX() int {
 	_, tx := n.queues()
 	return max(tx, int(n.spec.MaxChannels["combined"]+n.spec.MaxChannels["tx"]))
 }

@@ -59,6 +59,7 @@ type NIC struct {
 	// is then the number of rx and tx queues (0 means one).
 	Channels, MaxChannels ethtool.Group
 	Queues                int
+	FixedChannels         bool // they are told and cannot be set
 	Vectors               []Vector
 	// Few are the vectors of at most FewMax channels, where a driver then gives each
 	// direction its own; nil: Vectors always.
@@ -113,7 +114,7 @@ type Host struct {
 	online cpuset.Set
 	all    cpuset.Set
 	irqs   map[int]*irq
-	nics   []*nic
+	nics   []*device
 	sysctl map[string]string
 	writes []string
 	napi   uint32 // last id given
@@ -136,7 +137,7 @@ func New(t testing.TB, spec Spec) *Host {
 	h.sysctl = map[string]string{
 		"rps_sock_flow_entries": "0", "netdev_budget": "300", "netdev_budget_usecs": "8000",
 		"netdev_max_backlog": "1000", "dev_weight": "64", "busy_poll": "0", "busy_read": "0",
-		"flow_limit_table_len": "4096", "flow_limit_cpu_bitmap": "0", "rps_default_mask": "0",
+		"flow_limit_table_len": "4096", "flow_limit_cpu_bitmap": h.mask(cpuset.Set{}), "rps_default_mask": h.mask(cpuset.Set{}),
 	}
 	for i, s := range spec.NICs {
 		h.nics = append(h.nics, newNIC(h, s, i+2)) // 1 is lo
@@ -200,7 +201,7 @@ func (h *Host) Remove(name string) {
 	defer h.mu.Unlock()
 	n := h.nic(name)
 	n.freeVectors(h)
-	h.nics = slices.DeleteFunc(h.nics, func(x *nic) bool { return x == n })
+	h.nics = slices.DeleteFunc(h.nics, func(x *device) bool { return x == n })
 	h.rebuild()
 }
 
@@ -250,7 +251,7 @@ func (h *Host) Writes() []string {
 	return w
 }
 
-func (h *Host) nic(name string) *nic {
+func (h *Host) nic(name string) *device {
 	for _, n := range h.nics {
 		if n.spec.Name == name {
 			return n

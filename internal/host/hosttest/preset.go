@@ -21,8 +21,14 @@ func key40() []byte {
 func offloads(lro bool) map[string]bool {
 	return map[string]bool{
 		"rx-checksum": true, "rx-gro": true, "rx-lro": lro, "rx-hashing": true, "rx-vlan-hw-parse": true,
-		"tx-tcp-segmentation": true, "tx-udp-segmentation": false, "rx-ntuple-filter": false,
+		"tx-tcp-segmentation": true, "tx-udp-segmentation": false,
 	}
+}
+
+// rules adds the switch of ntuple rules, off as drivers have it.
+func rules(features map[string]bool) map[string]bool {
+	features["rx-ntuple-filter"] = false
+	return features
 }
 
 // IGB is an 82576: up to 8 queues; with at most 4 each direction has its own vector,
@@ -59,7 +65,7 @@ func IXGBE(name string, queues int) NIC {
 		HashChoices: []string{"udp4 sd", "udp4 sdfn", "udp6 sd", "udp6 sdfn"},
 		Rings:       ethtool.Group{"rx": 512, "tx": 512}, MaxRings: ethtool.Group{"rx": 4096, "tx": 4096}, RingStep: 8,
 		Coalesce: ethtool.Group{"rx-usecs": 1, "tx-usecs": 0},
-		Features: offloads(false),
+		Features: rules(offloads(false)),
 		// ixgbe_fix_features clears LRO with GRO; seen on one card of another make: off turned LRO on.
 		Pause: ethtool.Group{"autoneg": 0, "rx": 1, "tx": 1},
 	}
@@ -78,7 +84,7 @@ func MLX5(name string, queues int) NIC {
 		HashFields: map[string]string{"tcp4": "sdfn", "udp4": "sdfn", "tcp6": "sdfn", "udp6": "sdfn"},
 		Rings:      ethtool.Group{"rx": 1024, "tx": 1024}, MaxRings: ethtool.Group{"rx": 8192, "tx": 8192},
 		Coalesce: coal, QueueCoalesce: true,
-		Features: offloads(false),
+		Features: rules(offloads(false)),
 		Pause:    ethtool.Group{"autoneg": 0, "rx": 1, "tx": 1},
 		Flags:    map[string]bool{"rx_cqe_moder": true, "rx_striding_rq": true},
 		FEC:      &ethtool.FEC{Auto: true, Modes: "rs", Active: "rs"},
@@ -95,7 +101,7 @@ func MLX4(name string, queues int) NIC {
 		Table:       queues, Key: key40(), Function: "toeplitz",
 		Rings: ethtool.Group{"rx": 1024, "tx": 512}, MaxRings: ethtool.Group{"rx": 8192, "tx": 8192},
 		Coalesce: ethtool.Group{"adaptive-rx": 1, "rx-usecs": 16, "rx-frames": 44},
-		Features: offloads(false),
+		Features: rules(offloads(false)),
 	}
 }
 
@@ -136,9 +142,9 @@ func VMXNET3(name string, queues int) NIC {
 	return NIC{
 		Name: name, Driver: "vmxnet3", Bus: "0000:0b:00.0", SpeedMb: 10000, NAPI: true,
 		Channels:    ethtool.Group{"rx": uint32(queues), "tx": uint32(queues)},
-		MaxChannels: ethtool.Group{"rx": uint32(queues), "tx": uint32(queues)},
-		Vectors:     []Vector{{Name: "{if}-rxtx-{n}", For: "combined"}, {Name: fmt.Sprintf("{if}-event-%d", queues), For: "control"}},
-		Table:       32, Key: key40(), Function: "toeplitz",
+		MaxChannels: ethtool.Group{"rx": uint32(queues), "tx": uint32(queues)}, FixedChannels: true, // no set_channels in vmxnet3_ethtool_ops
+		Vectors: []Vector{{Name: "{if}-rxtx-{n}", For: "combined"}, {Name: fmt.Sprintf("{if}-event-%d", queues), For: "control"}},
+		Table:   32, Key: key40(), Function: "toeplitz",
 		Rings: ethtool.Group{"rx": 1024, "tx": 512, "rx-mini": 128, "rx-jumbo": 512}, MaxRings: ethtool.Group{"rx": 4096, "tx": 4096, "rx-mini": 2048, "rx-jumbo": 4096},
 		Features: offloads(true),
 		// One card turned LRO on when GRO went off (steering design, TencentOS-kernel PR 301).
@@ -175,7 +181,7 @@ func BNXT(name string, queues int) NIC {
 		HashFields: map[string]string{"tcp4": "sdfn", "udp4": "sd", "tcp6": "sdfn", "udp6": "sd"}, HashChoices: []string{"udp4 sd", "udp4 sdfn", "udp6 sd", "udp6 sdfn"},
 		Rings: ethtool.Group{"rx": 511, "tx": 511}, MaxRings: ethtool.Group{"rx": 2047, "tx": 2047},
 		Coalesce: ethtool.Group{"adaptive-rx": 0, "rx-usecs": 10, "rx-frames": 15},
-		Features: offloads(true),
+		Features: rules(offloads(true)),
 		FEC:      &ethtool.FEC{Auto: true, Modes: "rs baser", Active: "rs"},
 	}
 }

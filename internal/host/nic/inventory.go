@@ -340,9 +340,11 @@ func (d *device) note(format string, args ...any) {
 
 // readNetns returns the inode of the reader's network namespace, 0 unknown.
 func readNetns(f host.FS) uint64 {
-	link, err := f.Readlink("/proc/self/ns/net") // net:[4026531840]
+	link, err := f.Readlink("/proc/thread-self/ns/net") // net:[4026531840], of the reading thread
 	if err != nil {
-		return 0
+		if link, err = f.Readlink("/proc/self/ns/net"); err != nil {
+			return 0
+		}
 	}
 	_, n, _ := strings.Cut(strings.TrimSuffix(link, "]"), "[")
 	inode, _ := strconv.ParseUint(n, 10, 64)
