@@ -345,6 +345,22 @@ func TestSomebodyElse(t *testing.T) {
 			t.Error("the host's setting was not restored")
 		}
 	})
+	t.Run("created the device again after", func(t *testing.T) {
+		h := newFake(t, 2)
+		e := h.open(h.config(t.TempDir()))
+		defer e.Close()
+		if _, err := e.Apply(ctx, h.plan(), short); err != nil {
+			t.Fatal(err)
+		}
+		h.snap.Devices[0].IfIndex = 9 // and its owner gave it the same masks
+		res, err := e.Rollback("")
+		if err != nil || res.State != Partial || len(res.Left) != 2 || !strings.Contains(res.Left[0].Why, "created again") {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if h.settings[rps(0)].String() != "0-3" || h.settings[entries].String() != "0" {
+			t.Errorf("host: %v", texts(h.settings))
+		}
+	})
 	t.Run("removes the device in the middle", func(t *testing.T) {
 		h := newFake(t, 2)
 		p := h.plan()
@@ -789,8 +805,11 @@ func TestJournalFile(t *testing.T) {
 		h.snap.Host.Netns = 7
 		e := h.open(h.config(dir))
 		defer e.Close()
-		if _, err := e.Recover(); !errors.Is(err, ErrIdentity) {
-			t.Errorf("recover: %v", err)
+		if res, err := e.Recover(); err != nil || len(res) > 0 {
+			t.Errorf("recover: %v, %v", res, err)
+		}
+		if _, err := e.Rollback(""); !errors.Is(err, ErrNoSuch) {
+			t.Errorf("rollback of the last one here: %v", err)
 		}
 		if _, err := e.Rollback("1"); !errors.Is(err, ErrIdentity) {
 			t.Errorf("rollback: %v", err)

@@ -84,7 +84,7 @@ func (e *Engine) progress(format string, args ...any) {
 // journal could not be written.
 func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
 	for _, t := range e.j.txs {
-		if !t.finished() {
+		if !t.finished() && e.ours(t) {
 			return nil, fmt.Errorf("apply: %w: %s is %s; confirm it or roll it back", ErrUnfinished, t.ID, t.State)
 		}
 	}
@@ -523,10 +523,16 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 	// Putting back comes before writing about it: a full disk must not keep the host changed.
 	jerr := e.j.append(record{Type: recUndo, TX: t.ID, Why: why})
 	res.Left = []Left{}
+	renewed := e.renewed(ctx, t.Plan)
 	for i := len(res.Steps) - 1; i >= 0; i-- {
 		s := &res.Steps[i]
 		achieved, written := t.written[i]
 		if !written {
+			continue
+		}
+		if dev := s.Target.Device(); renewed[dev] {
+			s.Outcome, s.Got, s.Note = Lost, e.c.Host.Read(ctx, s.Ref), dev+" was removed and created again: what we set went with it"
+			res.Left = append(res.Left, Left{s.Ref, s.From, s.Got, s.Note})
 			continue
 		}
 		l := e.restore(ctx, s.Ref, s.From, func(now knob.Value) bool {
@@ -564,6 +570,23 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 	return res, nil
 }
 
+// renewed is the devices of a plan that are not those it was made for any more.
+func (e *Engine) renewed(ctx context.Context, p *plan.Plan) map[string]bool {
+	out := map[string]bool{}
+	s, err := e.c.Host.Snapshot(ctx)
+	if err != nil {
+		return out // compare-and-set still guards each value
+	}
+	for _, was := range p.Identity.Devices {
+		for _, is := range s.Devices {
+			if is.Name == was.Name && (is.IfIndex != was.IfIndex || is.Bus != was.Bus || is.Driver != was.Driver) {
+				out[was.Name] = true
+			}
+		}
+	}
+	return out
+}
+
 // result starts the account of a transaction read from the journal.
 func (t *Transaction) result() *Result {
 	res := &Result{ID: t.ID, State: t.State, Why: t.Why, Steps: make([]Step, len(t.Plan.Changes)), Unasked: []Unasked{}, Left: []Left{}}
@@ -574,7 +597,8 @@ func (t *Transaction) result() *Result {
 }
 
 // Recover finishes what an earlier run left: transactions it died in, and unconfirmed ones whose time
-// ran out, are rolled back. An unconfirmed one with time left is not touched.
+// ran out, are rolled back. An unconfirmed one with time left is not touched, nor are those of other
+// network namespaces, which may be gone for good.
 func (e *Engine) Recover() ([]*Result, error) {
 	var out []*Result
 	var errs []error
@@ -582,7 +606,7 @@ func (e *Engine) Recover() ([]*Result, error) {
 		t := e.j.txs[i]
 		why := ""
 		switch {
-		case t.finished():
+		case t.finished(), !e.ours(t):
 			continue
 		case t.State == Unconfirmed && e.c.Uptime() < t.Deadline:
 			continue
@@ -590,10 +614,6 @@ func (e *Engine) Recover() ([]*Result, error) {
 			why = "not confirmed in time"
 		default:
 			why = "the run that made it ended in the middle"
-		}
-		if err := e.sameNetns(t); err != nil {
-			errs = append(errs, fmt.Errorf("recover: %w", err))
-			continue
 		}
 		res, err := e.undo(t, t.result(), why)
 		out = append(out, res)
@@ -604,19 +624,21 @@ func (e *Engine) Recover() ([]*Result, error) {
 	return out, errors.Join(errs...)
 }
 
-// sameNetns refuses to touch a transaction of another network namespace: the same names mean other
-// devices there.
+// ours reports whether a transaction belongs to this network namespace: elsewhere the same names
+// mean other devices.
+func (e *Engine) ours(t *Transaction) bool { return t.Plan.Identity.Netns == e.host.Netns }
+
 func (e *Engine) sameNetns(t *Transaction) error {
-	if t.Plan.Identity.Netns != e.host.Netns {
+	if !e.ours(t) {
 		return fmt.Errorf("transaction %s: %w: it belongs to network namespace %d, this is %d; run rxsteer there", t.ID, ErrIdentity, t.Plan.Identity.Netns, e.host.Netns)
 	}
 	return nil
 }
 
-// last is the newest transaction in one of the states, nil when there is none.
+// last is the newest transaction of this namespace in one of the states, nil when there is none.
 func (e *Engine) last(states ...State) *Transaction {
 	for i := len(e.j.txs) - 1; i >= 0; i-- {
-		if slices.Contains(states, e.j.txs[i].State) {
+		if slices.Contains(states, e.j.txs[i].State) && e.ours(e.j.txs[i]) {
 			return e.j.txs[i]
 		}
 	}
@@ -667,7 +689,7 @@ func (e *Engine) RollbackOriginal() ([]*Result, error) {
 	var errs []error
 	for i := len(e.j.txs) - 1; i >= 0; i-- {
 		t := e.j.txs[i]
-		if t.State == RolledBack || e.sameNetns(t) != nil {
+		if t.State == RolledBack || !e.ours(t) {
 			continue
 		}
 		res, err := e.undo(t, t.result(), "asked for: back to the original")

@@ -157,6 +157,8 @@ type Site struct {
 	Demand float64
 	// PollCPUs are the CPUs that poll the device; they keep the driver's part.
 	PollCPUs []int
+	// Sends is the packets per second the device transmits.
+	Sends float64
 }
 
 // Unmeasured is something this report could not look at.

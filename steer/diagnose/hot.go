@@ -277,7 +277,7 @@ func (v *view) finding(id ID, cpu int, device, subject string) Finding {
 	for _, x := range v.loads {
 		total += x.NetRX
 	}
-	f := Finding{ID: id, Severity: Warning, Subject: subject, Site: Site{Device: device, CPU: cpu, Demand: v.demand(cpu)}}
+	f := Finding{ID: id, Severity: Warning, Subject: subject, Site: Site{Device: device, CPU: cpu, Demand: v.demand(cpu), Sends: v.sends(device)}}
 	f.Evidence = Evidence{
 		{"cpu", cpu},
 		{"cpu_receive_softirq_ratio", l.NetRX},
@@ -324,6 +324,15 @@ func (v *view) demand(cpu int) float64 {
 		return 1
 	}
 	return min(4, float64(c.Processed+c.Dropped)/float64(c.Processed))
+}
+
+func (v *view) sends(device string) float64 {
+	for _, d := range v.s.Devices {
+		if d.Name == device {
+			return float64(d.TXPackets) / v.seconds
+		}
+	}
+	return 0
 }
 
 func (v *view) missed(device string) uint64 {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -48,6 +49,8 @@ const (
 	fewer = 0.02
 	// full is the predicted load above which a CPU is no target.
 	full = 0.9
+	// sends is the packets/s a device must transmit for its transmit queues to matter.
+	sends = 10000
 )
 
 // headroom is the load of the hottest CPU with which a goal is content:
@@ -283,10 +286,13 @@ func (m *maker) rps(f diagnose.Finding) {
 		if from.Equal(to) {
 			continue
 		}
+		why := fmt.Sprintf("%s; cpus %s are %s, one per core, with the least other work", f.Summary, pl.cpus, where)
+		if n > 0 {
+			why = fmt.Sprintf("one mask for all queues of %s that carry the load", dev)
+		}
 		n++
-		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder,
-			Why:    fmt.Sprintf("%s: cpus %s are %s, one per core, with the least other work", f.Summary, pl.cpus, where),
-			Expect: fmt.Sprintf("hottest CPU of this work from %.0f %% to about %.0f %% of its time", 100*min(pl.now, 1), 100*min(pl.hottest, 1))})
+		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder, Why: why,
+			Expect: fmt.Sprintf("the hottest CPU is asked for %.0f %% of its time now and for about %.0f %% then", 100*pl.now, 100*pl.hottest)})
 	}
 	if n == 0 {
 		m.p.reason("%s of %s: its masks already are the best choice (%s)", f.ID, dev, pl.cpus)
@@ -299,6 +305,67 @@ func (m *maker) rps(f diagnose.Finding) {
 		m.background[c] += sum(f.Site.Movable) * max(f.Site.Demand, 1) / float64(pl.cpus.Len())
 	}
 	m.rfs(f)
+	m.xps(f, pl.cpus)
+	m.channels(dev)
+}
+
+// channels says where the hardware could do what RPS does in software.
+func (m *maker) channels(dev string) {
+	var now, most map[string]any
+	if m.in.Snapshot.Get(knob.Ref{Knob: knob.Channels, Target: knob.Target(dev)}).Decode(&now) != nil ||
+		m.in.Snapshot.Get(knob.Ref{Knob: knob.ChannelsMax, Target: knob.Target(dev)}).Decode(&most) != nil {
+		return
+	}
+	for _, kind := range []string{"combined", "rx"} {
+		n, ok1 := now[kind].(json.Number)
+		max, ok2 := most[kind].(json.Number)
+		if a, err := n.Int64(); ok1 && ok2 && err == nil {
+			if b, err := max.Int64(); err == nil && a < b {
+				m.p.reason("%s has %d of %d %s channels: more of them (ethtool -L) spread in hardware, better than RPS, but drop the link on many drivers: not planned", dev, a, b, kind)
+			}
+		}
+	}
+}
+
+// xps gives each CPU of a new RPS mask a transmit queue of its own, where the device answers from those
+// CPUs and nobody mapped its transmit queues. Virtual devices are left alone: the transmit queue of a
+// veth chooses the peer's receive queue.
+func (m *maker) xps(f diagnose.Finding, cpus cpuset.Set) {
+	dev := f.Site.Device
+	i := slices.IndexFunc(m.in.NICs, func(n nic.NIC) bool { return n.Name == dev })
+	if i < 0 || m.in.NICs[i].Kind != nic.Physical || f.Site.Sends < sends || !m.in.Policy.allows(knob.XPSCPUs) {
+		return
+	}
+	var queues []int
+	for _, q := range m.in.NICs[i].Queues {
+		if q.TX >= 0 {
+			queues = append(queues, q.TX)
+		}
+	}
+	if len(queues) < 2 {
+		return
+	}
+	slices.Sort(queues)
+	none := knob.Set(cpuset.Set{})
+	for _, q := range queues {
+		if !m.in.Snapshot.Get(knob.Ref{Knob: knob.XPSCPUs, Target: knob.On(dev, "tx-%d", q)}).Equal(none) {
+			return // mapped by the driver or its owner, or not known
+		}
+	}
+	share := make([]cpuset.Set, len(queues))
+	n := 0
+	for c := range cpus.All() {
+		share[n%len(queues)] = share[n%len(queues)].Union(cpuset.Of(c))
+		n++
+	}
+	for j, q := range queues {
+		if share[j].IsEmpty() {
+			continue
+		}
+		m.add(Change{Knob: knob.XPSCPUs, Target: knob.On(dev, "tx-%d", q), From: none, To: knob.Set(share[j]), Findings: []diagnose.ID{f.ID}, Risk: NoRisk,
+			Why:    fmt.Sprintf("%s sends %.0f packets/s, from now on also from cpus %s: a transmit queue each keeps them off each other's locks", dev, f.Site.Sends, cpus),
+			Expect: "transmit queues used by one CPU each"})
+	}
 }
 
 // Bounds of the RFS table: scaling.rst suggests 32768 for a moderately loaded

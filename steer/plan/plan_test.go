@@ -38,6 +38,7 @@ func host(kind nic.Kind, queues int, mask string, busy ...float64) Input {
 		}
 		set(knob.RPSCPUs, fmt.Sprintf("eth0 rx-%d", q), knob.Text(mask))
 		set(knob.RPSFlowCnt, fmt.Sprintf("eth0 rx-%d", q), knob.Int(0))
+		set(knob.XPSCPUs, fmt.Sprintf("eth0 tx-%d", q), knob.Text(""))
 		set(knob.IRQAffinity, fmt.Sprintf("eth0 irq-%d", 30+q), knob.Text("0"))
 	}
 	in.Snapshot.Settings = append(in.Snapshot.Settings, knob.Setting{Ref: knob.Ref{Knob: knob.RPSSockFlowEntries, Target: knob.Host}, Value: knob.Int(0)})
@@ -139,6 +140,30 @@ func TestMake(t *testing.T) {
 			host(nic.Physical, 3, "", 0.9, 0, 0.1, 0.8).find("RX102", 0, nil).but(func(in *Input) { in.NICs[0].Queues[1].KnownBy = nic.ByOrder }),
 			"", "is a guess"},
 		{"the hash is not cured by a mask", host(nic.Physical, 8, "", 0.9, 0).find("RX101", 0, nil), "", "RX101 of eth0: do it"},
+		{"transmit queues follow where the device answers",
+			host(nic.Physical, 2, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) { in.Report.Findings[0].Site.Sends = 50000 }),
+			"xps-cpus eth0 tx-0 off→1 none\nxps-cpus eth0 tx-1 off→2 none\nrps-cpus eth0 rx-0 off→1-2 reorder\nrps-cpus eth0 rx-1 off→1-2 reorder", ""},
+		{"transmit queues of a virtual device do not",
+			host(nic.Virtual, 2, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) { in.Report.Findings[0].Site.Sends = 50000 }),
+			"rps-cpus eth0 rx-0 off→1-2 reorder\nrps-cpus eth0 rx-1 off→1-2 reorder", ""},
+		{"transmit queues somebody mapped are left alone",
+			host(nic.Physical, 2, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) {
+				in.Report.Findings[0].Site.Sends = 50000
+				for i, s := range in.Snapshot.Settings {
+					if s.Target == "eth0 tx-1" {
+						in.Snapshot.Settings[i].Value = knob.Text("3")
+					}
+				}
+			}),
+			"rps-cpus eth0 rx-0 off→1-2 reorder\nrps-cpus eth0 rx-1 off→1-2 reorder", ""},
+		{"more channels are named",
+			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) {
+				for k, n := range map[knob.Kind]int64{knob.Channels: 1, knob.ChannelsMax: 8} {
+					in.Snapshot.Settings = append(in.Snapshot.Settings, knob.Setting{Ref: knob.Ref{Knob: k, Target: "eth0"}, Value: knob.Fields(map[string]any{"combined": n})})
+				}
+				in.Snapshot.Sort()
+			}),
+			"rps-cpus eth0 rx-0 off→1-2 reorder", "1 of 8 combined channels"},
 		{"another owner is named",
 			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) {
 				in.Snapshot.Owners = []knob.Owner{{Name: "tuned", Knobs: []knob.Kind{knob.RPSCPUs}, Settle: []string{"tuned-adm off"}}}
