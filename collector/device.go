@@ -147,7 +147,7 @@ func (d *difference) devices() {
 // Bytes of 100 Gbit/s take 0.3 s to wrap 32 bits, but drivers that fast keep 64.
 func (d *difference) upDevice(name string, prev, cur uint64) uint64 {
 	if cur < prev && prev <= math.MaxUint32 {
-		return d.up32(name, prev, cur)
+		return d.up32(deviceSubject(name), prev, cur)
 	}
-	return d.up64(name, prev, cur)
+	return d.up64(deviceSubject(name), prev, cur)
 }

@@ -1,7 +1,6 @@
 package collector
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -87,7 +86,7 @@ func (d *difference) irqCounts(at func(irq, cpu int) *IRQ) {
 			if listed {
 				from = was[k]
 			}
-			if n := d.up32(fmt.Sprintf("IRQ %d", row.IRQ), from, row.Counts[j]); n > 0 {
+			if n := d.up32(irqSubject(row.IRQ), from, row.Counts[j]); n > 0 {
 				at(row.IRQ, id).Count = n
 			}
 		}

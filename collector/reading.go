@@ -1,9 +1,9 @@
 package collector
 
 import (
-	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/rxsteer/rxsteer/bpf"
@@ -128,10 +128,27 @@ func (d *difference) note(what, why string) {
 // restarted is the note of a counter that went back.
 const restarted = "its counter went back during the interval: 0 is shown"
 
-// up64 is the difference of a 64-bit counter that belongs to what; 0 if it restarted.
-func (d *difference) up64(what string, prev, cur uint64) uint64 {
+// subject is whose counter it is: a device by name, or a CPU or an IRQ by number.
+type subject struct {
+	name   string
+	number int
+}
+
+func cpuSubject(id int) subject         { return subject{"CPU", id} }
+func irqSubject(irq int) subject        { return subject{"IRQ", irq} }
+func deviceSubject(name string) subject { return subject{name, -1} }
+
+func (s subject) String() string {
+	if s.number < 0 {
+		return s.name
+	}
+	return s.name + " " + strconv.Itoa(s.number)
+}
+
+// up64 is the difference of a 64-bit counter; 0 if it restarted.
+func (d *difference) up64(of subject, prev, cur uint64) uint64 {
 	if cur < prev {
-		d.note(what, restarted)
+		d.note(of.String(), restarted)
 		return 0
 	}
 	return cur - prev
@@ -141,17 +158,14 @@ func (d *difference) up64(what string, prev, cur uint64) uint64 {
 const fastest = 1e8
 
 // up32 is the same of a 32-bit counter, which wraps.
-func (d *difference) up32(what string, prev, cur uint64) uint64 {
+func (d *difference) up32(of subject, prev, cur uint64) uint64 {
 	if cur >= prev {
 		return cur - prev
 	}
 	wrapped := uint64(uint32(cur) - uint32(prev))
 	if prev > math.MaxUint32 || float64(wrapped) > fastest*math.Max(d.interval.Seconds(), 1) {
-		d.note(what, restarted)
+		d.note(of.String(), restarted)
 		return 0
 	}
 	return wrapped
 }
-
-// cpuName is the subject of a note on a CPU's counters.
-func cpuName(id int) string { return fmt.Sprintf("CPU %d", id) }

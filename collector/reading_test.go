@@ -60,13 +60,13 @@ func TestWrapsAndRestarts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			diff := d(c.seconds)
-			if got := diff.up32("IRQ 1", c.prev, c.cur); got != c.want || len(diff.s.Unmeasured) > 0 != c.restarted {
+			if got := diff.up32(irqSubject(1), c.prev, c.cur); got != c.want || len(diff.s.Unmeasured) > 0 != c.restarted {
 				t.Errorf("up32(%d, %d) in %v s = %d, noted %v; want %d, noted %v", c.prev, c.cur, c.seconds, got, diff.s.Unmeasured, c.want, c.restarted)
 			}
 		})
 	}
 	diff := d(1)
-	if got := diff.up64("eth0", 9, 4); got != 0 || len(diff.s.Unmeasured) != 1 || diff.s.Unmeasured[0].What != "eth0" {
+	if got := diff.up64(deviceSubject("eth0"), 9, 4); got != 0 || len(diff.s.Unmeasured) != 1 || diff.s.Unmeasured[0].What != "eth0" {
 		t.Errorf("a 64-bit counter that went back gives %d, noted %v", got, diff.s.Unmeasured)
 	}
 	diff = d(1)

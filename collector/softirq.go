@@ -34,7 +34,7 @@ func (d *difference) softirqRuns() {
 				continue // no such vector on this kernel
 			}
 			// Columns are all possible CPUs: those never online stay out of the Sample.
-			if n := d.up32(cpuName(id), before[j], now[i]); n > 0 {
+			if n := d.up32(cpuSubject(id), before[j], now[i]); n > 0 {
 				d.cpu(id).SoftirqRuns[v] = n
 			}
 		}

@@ -39,7 +39,7 @@ func (d *difference) softnet() {
 			continue // came online: noted by stat
 		}
 		c := d.cpu(now.CPU)
-		up := func(prev, cur uint32) uint64 { return d.up32(cpuName(now.CPU), uint64(prev), uint64(cur)) }
+		up := func(prev, cur uint32) uint64 { return d.up32(cpuSubject(now.CPU), uint64(prev), uint64(cur)) }
 		c.Processed = up(was.Processed, now.Processed)
 		c.Dropped = up(was.Dropped, now.Dropped)
 		c.Squeezed = up(was.Squeezed, now.Squeezed)

@@ -30,7 +30,7 @@ func (d *difference) stat() {
 		delete(before, now.CPU)
 		c := d.cpu(now.CPU)
 		if was == nil {
-			d.note(cpuName(now.CPU), "came online during the interval: its idle time, softnet and interrupt counts are not known")
+			d.note(cpuSubject(now.CPU).String(), "came online during the interval: its idle time, softnet and interrupt counts are not known")
 			continue
 		}
 		c.Idle = d.ticks(was.Idle+was.IOWait, now.Idle+now.IOWait)
@@ -39,7 +39,7 @@ func (d *difference) stat() {
 		c.Steal = d.ticks(was.Steal, now.Steal)
 	}
 	for id := range before {
-		d.note(cpuName(id), "went offline during the interval: its idle time, softnet and interrupt counts are not known")
+		d.note(cpuSubject(id).String(), "went offline during the interval: its idle time, softnet and interrupt counts are not known")
 	}
 }
 
