@@ -77,10 +77,10 @@ func TestEveryKnobOfANIC(t *testing.T) {
 	for _, x := range snapshot(t, m, *nic).Settings {
 		t.Logf("%s: %s %s", x.Ref, x.Value, x.Value.Reason())
 	}
-	written := everyKnob(t, m, func(r knob.Ref) bool {
+	written, refused := everyKnob(t, m, func(r knob.Ref) bool {
 		return r.Knob == knob.Channels || r.Knob == knob.Rings || r.Knob == knob.Threaded
 	}, *nic)
-	t.Logf("written and undone: %v", written)
+	t.Logf("written and undone: %v\nrefused: %v", written, refused)
 	if len(written) == 0 {
 		t.Error("nothing was written")
 	}
@@ -89,9 +89,12 @@ func TestEveryKnobOfANIC(t *testing.T) {
 func everyKnobOfAVeth(t *testing.T) {
 	ns, m := pair(t, 4)
 	// Channels and GRO rebuild NAPI instances: below.
-	written := everyKnob(t, m, func(r knob.Ref) bool {
+	written, refused := everyKnob(t, m, func(r knob.Ref) bool {
 		return r.Knob == knob.Channels || r.Knob == knob.Features || r.Knob == knob.Threaded
 	}, "b0")
+	if len(refused) > 0 {
+		t.Errorf("refused: %v", refused)
+	}
 	for k, n := range map[knob.Kind]int{knob.RPSCPUs: 4, knob.RPSFlowCnt: 4, knob.XPSCPUs: 4, knob.MTU: 1, knob.DeferHardIRQs: 1, knob.GROFlushTimeout: 1, knob.RPSDefaultMask: 1} {
 		if written[k] != n {
 			t.Errorf("%s: %d written, want %d", k, written[k], n)
@@ -213,11 +216,11 @@ func TestQueuesOfATAP(t *testing.T) {
 	}
 	defer tap.Close()
 	m := inside(t, ns)
-	written := everyKnob(t, m, func(r knob.Ref) bool {
+	written, refused := everyKnob(t, m, func(r knob.Ref) bool {
 		return r.Knob == knob.Features || r.Knob == knob.Threaded || r.Knob == knob.Channels // tun only tells channels
 	}, "tap0")
-	if written[knob.RPSCPUs] != 4 {
-		t.Errorf("%v", written)
+	if written[knob.RPSCPUs] != 4 || len(refused) > 0 {
+		t.Errorf("written %v, refused %v", written, refused)
 	}
 }
 
