@@ -75,16 +75,26 @@ func (h *Host) adopt(known []vector.Interface) {
 			}
 		}
 	}
-	var lonely []int
-	for i, k := range known {
-		l := h.link(k.Name)
-		if !named[k.Name] && (l == nil || l.kind() == nic.Physical) {
-			lonely = append(lonely, i)
-		}
+	if len(buses) != 1 {
+		return
 	}
-	if len(lonely) == 1 && len(buses) == 1 {
-		for id := range buses {
-			known[lonely[0]].Bus = append(known[lonely[0]].Bus, id)
+	for id := range buses {
+		virtio := strings.HasPrefix(id, "virtio")
+		var told, untold []int // by driver
+		for i, k := range known {
+			switch {
+			case named[k.Name] || h.kind(k.Name) != nic.Physical:
+			case k.Driver == "":
+				untold = append(untold, i)
+			case virtio == (k.Driver == "virtio_net"):
+				told = append(told, i)
+			}
+		}
+		if len(told) == 0 {
+			told = untold
+		}
+		if len(told) == 1 {
+			known[told[0]].Bus = append(known[told[0]].Bus, id)
 		}
 	}
 }
@@ -203,20 +213,19 @@ func (h *Host) NICs() []nic.NIC {
 	var out []nic.NIC
 	for _, name := range names {
 		d, l := h.find(name), h.link(name)
-		n := nic.NIC{Name: name, IfIndex: index[name], Kind: nic.Physical, Node: nic.None, Up: true, Queues: []nic.Queue{}}
+		n := nic.NIC{Name: name, IfIndex: index[name], Kind: h.kind(name), Node: nic.None, Up: true, Queues: []nic.Queue{}}
 		if d.Info != nil {
 			n.Driver, n.Bus, n.Version, n.Firmware = d.Info.Driver, d.Info.Bus, d.Info.Version, d.Info.Firmware
 		}
 		if l != nil {
 			n.Up, n.MTU, n.Master = l.Up(), l.MTU, l.Master
-			n.Kind = l.kind()
 			if n.Kind == nic.Stack && l.Peer != "" {
 				n.Lower = []string{l.Peer}
 			}
 		}
 		for _, o := range h.Points[1].Links { // members of a bond or bridge
 			if o.Master == name {
-				n.Kind, n.Lower = nic.Stack, append(n.Lower, o.Name)
+				n.Lower = append(n.Lower, o.Name)
 			}
 		}
 		slices.Sort(n.Lower)
@@ -224,6 +233,20 @@ func (h *Host) NICs() []nic.NIC {
 		out = append(out, n)
 	}
 	return out
+}
+
+// kind is what sort of device an interface is; without `ip link` a physical one.
+func (h *Host) kind(name string) nic.Kind {
+	k := nic.Physical
+	for i := range h.Points[1].Links {
+		switch l := &h.Points[1].Links[i]; {
+		case l.Master == name: // a bond or bridge
+			return nic.Stack
+		case l.Name == name:
+			k = l.kind()
+		}
+	}
+	return k
 }
 
 func (l *Link) kind() nic.Kind {

@@ -179,9 +179,9 @@ func ruleLine(l *lines, rule *ethtool.Rule, key, value string) {
 		}
 		// Bits that are set in the printed mask are not compared.
 		switch mask = strings.TrimSpace(mask); {
-		case allOnes(mask):
 		case allZero(mask):
 			rule.Match[name] = plain(name, v)
+		case allOnes(mask):
 		default:
 			rule.Match[name] = plain(name, v) + "/" + ethtool.InvertMask(name, mask)
 		}
