@@ -190,7 +190,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 			return fmt.Errorf("find rxsteer: %w (make build makes it)", err)
 		}
 	}
-	if d.dir, err = os.MkdirTemp("/run", "rxsteer-demo-"); err != nil {
+	if d.dir, err = os.MkdirTemp("/run", fmt.Sprintf("rxsteer-demo-%d-", os.Getpid())); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(d.dir)) }()

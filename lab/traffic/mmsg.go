@@ -2,6 +2,8 @@ package traffic
 
 import (
 	"errors"
+	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -54,7 +56,12 @@ func (m *messages) send(fd, n int) (int, error) {
 // receive waits for packets until the socket's SO_RCVTIMEO and returns how many
 // came; 0 on timeout. Message i is bufs[i][:hdrs[i].n].
 func (m *messages) receive(fd int) (int, error) {
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.hdrs[0])), uintptr(len(m.hdrs)), unix.MSG_WAITFORONE, 0, 0)
+	return m.receiveBy(unix.Syscall6, fd)
+}
+
+// receiveBy is receive by one of Syscall6 and RawSyscall6, see sleep.
+func (m *messages) receiveBy(call func(trap, a1, a2, a3, a4, a5, a6 uintptr) (r1, r2 uintptr, err syscall.Errno), fd int) (int, error) {
+	n, _, errno := call(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.hdrs[0])), uintptr(len(m.hdrs)), unix.MSG_WAITFORONE, 0, 0)
 	switch {
 	case errno == 0:
 		return int(n), nil
@@ -63,4 +70,13 @@ func (m *messages) receive(fd int) (int, error) {
 	default:
 		return 0, errno
 	}
+}
+
+// sleep ends after d, or earlier by a signal. It does not tell Go's scheduler,
+// whose monitor would otherwise look 50,000 times a second whether a sleeping
+// thread has to be replaced and burn a tenth of a CPU; the scheduler's
+// preemption signal ends the sleep.
+func sleep(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0) // EINTR: early is fine
 }

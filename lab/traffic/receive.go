@@ -233,19 +233,22 @@ func (r *Receiver) Run(ctx context.Context) error {
 			}
 			msgs := newMessages(burst, receiveSize)
 			full := false // more may wait
+			call := unix.Syscall6
+			if len(r.fds) == 1 && runtime.GOMAXPROCS(0) > 1 {
+				call = unix.RawSyscall6 // one thread may keep its P; see sleep
+			}
 			var names [burst]unix.RawSockaddrAny
 			for i := range names {
 				msgs.hdrs[i].hdr.Name = (*byte)(unsafe.Pointer(&names[i]))
 			}
 			for ctx.Err() == nil {
 				if r.config.Every > 0 && !full {
-					ts := unix.NsecToTimespec(int64(r.config.Every))
-					_ = unix.Nanosleep(&ts, nil) // EINTR: early is fine
+					sleep(r.config.Every)
 				}
 				for i := range names {
 					msgs.hdrs[i].hdr.Namelen = unix.SizeofSockaddrAny
 				}
-				n, err := msgs.receive(fd)
+				n, err := msgs.receiveBy(call, fd)
 				if err != nil {
 					return fmt.Errorf("receive: %w", err)
 				}

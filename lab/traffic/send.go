@@ -196,8 +196,7 @@ func (s *sender) sleep(until time.Duration) {
 		if left <= 0 {
 			return
 		}
-		ts := unix.NsecToTimespec(int64(min(left, 50*time.Millisecond)))
-		_ = unix.Nanosleep(&ts, nil) // EINTR: the loop looks again
+		sleep(min(left, 50*time.Millisecond))
 	}
 }
 

@@ -94,7 +94,7 @@ func TestSendRecvProbeBetweenNamespaces(t *testing.T) {
 	for _, tc := range []struct{ name, recv, send string }{
 		{"udp", "--listen 10.3.0.2:9000", "--to 10.3.0.2:9000 --src-ports 5000-5003"},
 		{"udp6", "--listen [fd03::2]:9000", "--to [fd03::2]:9000 --flows 4"},
-		{"tcp", "--listen 10.3.0.2:9000 --proto tcp", "--to 10.3.0.2:9000 --flows 4 --proto tcp --size 64,3000"},
+		{"tcp", "--listen 10.3.0.2:9000 --proto tcp", "--to 10.3.0.2:9000 --flows 4 --proto tcp --size 64,700"},
 		{"frames", "--listen 10.3.0.2:9000", "--to 10.3.0.2:9000 --flows 4 --dev a0 --from 10.3.0.1 --fragment 64 --size 300 --dst-mac " + mac.String()},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestSendRecvProbeBetweenNamespaces(t *testing.T) {
 			var wg sync.WaitGroup
 			var out bytes.Buffer
 			wg.Go(func() {
-				line := "recv --json --for 10s --count 400 " + tc.recv
+				line := "recv --json --for 30s --count 400 " + tc.recv
 				if err := b.Do(func() error { return run(context.Background(), strings.Fields(line), &out, ready) }); err != nil {
 					t.Error(err)
 					ready.once.Do(func() { close(ready.ch) })
@@ -110,7 +110,7 @@ func TestSendRecvProbeBetweenNamespaces(t *testing.T) {
 			})
 			<-ready.ch
 			var sent traffic.SendReport
-			if err := inside(a, "send --json --rate 4000 --for 0 --count 400 "+tc.send, &sent); err != nil {
+			if err := inside(a, "send --json --rate 2000 --for 0 --count 400 --max-lag 1m "+tc.send, &sent); err != nil {
 				t.Error(err)
 			}
 			wg.Wait()

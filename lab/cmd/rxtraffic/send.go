@@ -27,6 +27,7 @@ func (c *command) send(args []string) error {
 	fs.DurationVar(&plan.Alternate, "alternate", 0, "even and odd flows take turns of that `time`")
 	fs.IntVar(&plan.Train, "train", 1, "`packets` of a flow that leave back to back")
 	fs.DurationVar(&plan.Tick, "tick", 500*time.Microsecond, "what becomes due in that `time` leaves together")
+	fs.DurationVar(&plan.MaxLag, "max-lag", 100*time.Millisecond, "skip packets that are late by more than that `time`")
 	fs.BoolVar(&plan.RealTime, "realtime", false, "run the sender before all ordinary threads where that is allowed")
 	var f traffic.Frame
 	dev := fs.String("dev", "", "send ready-made frames out of that `device`, past the sender's own stack; needs --from and --dst-mac")
