@@ -1,7 +1,9 @@
 package knob
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -69,7 +71,7 @@ func writeCoalesce(m *Machine, r Ref, now, to Value) error {
 
 func commandCoalesce(r Ref, v Value) string {
 	if r.Knob == Coalesce {
-		return onDevice("-C")(r, v)
+		return onDevice("-C")(r, spellProfiles(v))
 	}
 	q, ok := part(r.Target, "queue-")
 	args, ok2 := arguments(v)
@@ -82,6 +84,36 @@ func commandCoalesce(r Ref, v Value) string {
 		mask += "0"
 	}
 	return "ethtool -Q " + r.Target.Device() + " queue_mask 0x" + mask + " --coalesce " + args
+}
+
+// spellProfiles turns the steps of a DIM profile into ethtool(8)'s word: rx-profile
+// with usecs,frames,comps of each step, n where it stays, parted by "_".
+func spellProfiles(v Value) Value {
+	f, ok := v.fields()
+	if !ok {
+		return v
+	}
+	for _, prefix := range [...]string{"rx-profile", "tx-profile"} {
+		var steps []string
+		found := false
+		for i := range 5 { // NET_DIM_PARAMS_NUM_PROFILES of linux/dim.h
+			var words []string
+			for _, what := range [...]string{"usecs", "frames", "comps"} {
+				k := fmt.Sprintf("%s-%d-%s", prefix, i, what)
+				if n, ok := f[k]; ok {
+					words, found = append(words, fmt.Sprint(n)), true
+					delete(f, k)
+				} else {
+					words = append(words, "n")
+				}
+			}
+			steps = append(steps, strings.Join(words, ","))
+		}
+		if found {
+			f[prefix] = strings.Join(steps, "_")
+		}
+	}
+	return Fields(f)
 }
 
 func meaningCoalesce(_ Ref, no syscall.Errno) string {

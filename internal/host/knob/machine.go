@@ -66,7 +66,7 @@ func (m *Machine) Read(_ context.Context, r Ref) Value {
 }
 
 // Write is compare-and-set: it re-reads the setting, refuses with ErrMoved
-// unless it still Holds from, and then sends only what differs in to (for
+// unless it still Holds from (but for what adaptive moderation moves), and then sends only what differs in to (for
 // a group, to may name just the attributes to change, and from those it relies on).
 // Errors read "write rps-cpus of eth0 rx-3: cause" and wrap the kernel's.
 func (m *Machine) Write(_ context.Context, r Ref, from, to Value) error {
@@ -91,7 +91,7 @@ func (m *Machine) write(r Ref, from, to Value) error {
 	if now.state == unknown {
 		return fmt.Errorf("not readable: %s", now.reason)
 	}
-	if !Holds(now, from) {
+	if !Holds(now, from) && !Holds(now, settled(now, from, to)) {
 		return fmt.Errorf("%w: planned on %s, is %s", ErrMoved, from, now)
 	}
 	if Holds(now, to) {
@@ -118,6 +118,29 @@ func Holds(now, want Value) bool {
 		}
 	}
 	return true
+}
+
+// settled is v without the attributes that the device moves by itself: while adaptive
+// moderation is on in now, virtio_net and hns3 tell the interval of the moment. What to
+// sets on top of it stays.
+func settled(now, v, to Value) Value {
+	n, ok1 := now.fields()
+	f, ok2 := v.fields()
+	if !ok1 || !ok2 {
+		return v
+	}
+	w, _ := to.fields()
+	for _, side := range [...]string{"rx", "tx"} {
+		if n["adaptive-"+side] != true {
+			continue
+		}
+		for _, k := range [...]string{side + "-usecs", side + "-frames"} {
+			if _, set := w[k]; !set || w["adaptive-"+side] == false {
+				delete(f, k)
+			}
+		}
+	}
+	return Fields(f)
 }
 
 // Delta is what differs from now in to: for groups only the attributes that

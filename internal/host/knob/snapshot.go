@@ -90,7 +90,8 @@ type Difference struct {
 // Diff lists what changed from a to b, in canonical order. Unknown on either side is
 // no change. A setting that only one side holds counts as absent on the other. NAPI
 // ids live as long as a boot: between two boots the settings of single instances are
-// left out, the device's own tell.
+// left out, the device's own tell. Nor is it a change what adaptive moderation moves while it
+// is on.
 func Diff(a, b *Snapshot) []Difference {
 	was, is := index(a), index(b)
 	refs := slices.SortedFunc(maps.Keys(union(was, is)), compareRef)
@@ -109,6 +110,9 @@ func Diff(a, b *Snapshot) []Difference {
 			to = Absent("not there any more")
 		}
 		if from.state == unknown || to.state == unknown || from.Equal(to) || from.state == absent && to.state == absent {
+			continue
+		}
+		if none := (Value{}); settled(from, from, none).Equal(settled(to, to, none)) {
 			continue
 		}
 		out = append(out, Difference{Ref: r, From: from, To: to})

@@ -63,6 +63,8 @@ func TestCommandsAPersonWouldType(t *testing.T) {
 		{Ref{Rings, "eth0"}, Fields(map[string]any{"rx": 4096, "tx": 512}), "ethtool -G eth0 rx 4096 tx 512"},
 		{Ref{Rings, "eth0"}, Fields(map[string]any{"tcp-data-split": 2}), "ethtool -G eth0 tcp-data-split on"},
 		{Ref{Coalesce, "eth0"}, Fields(map[string]any{"adaptive-rx": false, "rx-usecs": 50}), "ethtool -C eth0 adaptive-rx off rx-usecs 50"},
+		{Ref{Coalesce, "eth0"}, Fields(map[string]any{"rx-profile-1-usecs": 8, "rx-profile-1-frames": 64, "rx-usecs": 3}),
+			"ethtool -C eth0 rx-profile n,n,n_8,64,n_n,n,n_n,n,n_n,n,n rx-usecs 3"},
 		{Ref{QueueCoal, "eth0 queue-5"}, Fields(map[string]any{"rx-usecs": 50}), "ethtool -Q eth0 queue_mask 0x20 --coalesce rx-usecs 50"},
 		{Ref{RSSTable, "eth0"}, List(equal), "ethtool -X eth0 equal 4"},
 		{Ref{RSSTable, "eth0"}, List(third), "ethtool -X eth0 start 2 equal 2"},
@@ -301,6 +303,25 @@ func TestWordsInActionNames(t *testing.T) {
 	} {
 		if got := hasWord(tt.action, tt.dev); got != tt.want {
 			t.Errorf("hasWord(%q, %q) = %v", tt.action, tt.dev, got)
+		}
+	}
+}
+
+func TestWhatAdaptiveModerationMovesIsNoDrift(t *testing.T) {
+	at := func(f map[string]any) *Snapshot {
+		return &Snapshot{Settings: []Setting{{Ref{Coalesce, "eth0"}, Fields(f)}}}
+	}
+	for _, tt := range []struct {
+		was, is map[string]any
+		differ  bool
+	}{
+		{map[string]any{"adaptive-rx": true, "rx-usecs": 8}, map[string]any{"adaptive-rx": true, "rx-usecs": 64}, false},
+		{map[string]any{"adaptive-rx": false, "rx-usecs": 8}, map[string]any{"adaptive-rx": false, "rx-usecs": 64}, true},
+		{map[string]any{"adaptive-rx": true, "tx-usecs": 8}, map[string]any{"adaptive-rx": true, "tx-usecs": 64}, true},
+		{map[string]any{"adaptive-rx": true, "rx-usecs": 8}, map[string]any{"adaptive-rx": false, "rx-usecs": 8}, true},
+	} {
+		if got := len(Diff(at(tt.was), at(tt.is))) > 0; got != tt.differ {
+			t.Errorf("%v, %v: differ %v, want %v", tt.was, tt.is, got, tt.differ)
 		}
 	}
 }
