@@ -18,7 +18,9 @@ import (
 type Target struct {
 	FS      host.FS
 	Ethtool EthtoolClient
-	Fake    *Host // nil on a real kernel: then tick, interrupt, online and offline are errors
+	Fake    *Host // nil on a real kernel: then interrupt, online and offline are errors
+	// Traffic makes a real device raise interrupts, for tick; nil: tick is an error.
+	Traffic func() error
 }
 
 // EthtoolClient is what scripts use of an ethtool client.
@@ -48,8 +50,8 @@ type EthtoolClient interface {
 //	feature DEV rx-gro=off     is-feature DEV rx-lro=on
 //	affinity ACTION 0-3        is-affinity ACTION 0-3
 //	is-effective ACTION 2
-//	interrupt ACTION           tick                   (fake only)
-//	offline CPU                online CPU             (fake only)
+//	tick                       (every interrupt once; on a real device, traffic)
+//	interrupt ACTION           offline CPU      online CPU        (fake only)
 func Run(t testing.TB, target Target, script string) {
 	t.Helper()
 	n := 0
@@ -96,10 +98,14 @@ func (g Target) do(word string, args []string) error {
 	}
 	switch word {
 	case "tick":
-		if g.Fake == nil {
-			return errors.New("tick needs a fake host")
+		switch {
+		case g.Fake != nil:
+			g.Fake.Tick()
+		case g.Traffic != nil:
+			return g.Traffic()
+		default:
+			return errors.New("tick needs traffic")
 		}
-		g.Fake.Tick()
 		return nil
 	}
 	if err := need(1); err != nil {

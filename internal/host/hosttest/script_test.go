@@ -66,6 +66,8 @@ func parseSpec(t *testing.T, text string) Spec {
 			n = MLX5(w[1], num(w[2]))
 		case "virtio":
 			n = Virtio(w[1], "virtio0", num(w[2]))
+		case "e1000e":
+			n = E1000E(w[1])
 		case "vmxnet3":
 			n = VMXNET3(w[1], num(w[2]))
 		case "veth":
@@ -99,7 +101,7 @@ func scripts(t *testing.T, dir string) []string {
 }
 
 func TestScriptsOnTheFake(t *testing.T) {
-	for _, dir := range []string{"fake", "both"} {
+	for _, dir := range []string{"fake", "both", "lab"} {
 		for _, file := range scripts(t, dir) {
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 				a, err := txtar.ParseFile(file)

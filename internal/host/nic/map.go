@@ -425,9 +425,7 @@ func (m *mapping) byOrder() {
 	}
 	open := m.open()
 	if len(open) == 0 {
-		for _, c := range rest {
-			m.control = append(m.control, c)
-		}
+		m.control = append(m.control, rest...)
 		return
 	}
 	slices.SortFunc(rest, func(a, b candidate) int { return compareLines(rest, a, b) })
