@@ -1,6 +1,7 @@
 package ethtool
 
 import (
+	"encoding/hex"
 	"errors"
 	"flag"
 	"net"
@@ -137,6 +138,102 @@ func TestChannelsAndRingsAreWhatEthtoolPrints(t *testing.T) {
 		}
 		if diff := cmp.Diff(wantLimit, numbers(limit, names)); diff != "" {
 			t.Errorf("ethtool %s maxima (-ethtool +got)\n%s", option, diff)
+		}
+	}
+}
+
+func TestCoalescingIsWhatEthtoolPrints(t *testing.T) {
+	c := dial(t)
+	dev := device(t, c)
+	g, err := c.Coalesce(dev)
+	if errors.Is(err, ErrNotSupported) {
+		t.Skip("needs a driver with coalescing")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// ethtool prints "n/a" for attributes the device does not have.
+	want := Group{}
+	for line := range strings.Lines(tool(t, "-c", dev)) {
+		if m := regexp.MustCompile(`^Adaptive RX: (\S+)  TX: (\S+)`).FindStringSubmatch(line); m != nil {
+			for i, name := range []string{"adaptive-rx", "adaptive-tx"} {
+				if m[i+1] != "n/a" {
+					want[name] = map[string]uint32{"on": 1, "off": 0}[m[i+1]]
+				}
+			}
+			continue
+		}
+		k, v, _ := strings.Cut(strings.TrimSpace(line), ":")
+		n, err := strconv.ParseUint(strings.TrimSpace(v), 10, 32)
+		if k = strings.Replace(k, "frame-", "frames-", 1); err == nil {
+			want[k] = uint32(n)
+		}
+	}
+	got := Group{}
+	for k, v := range g {
+		if !strings.HasPrefix(k, "cqe-") && !strings.Contains(k, "aggr") && !strings.Contains(k, "profile") { // ethtool 6.1 knows others than the kernel
+			got[k] = v
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-ethtool +got)\n%s", diff)
+	}
+}
+
+func TestTableKeyAndFunctionAreWhatEthtoolPrints(t *testing.T) {
+	c := dial(t)
+	dev := device(t, c)
+	if _, err := exec.LookPath("ethtool"); err != nil {
+		t.Skip("needs ethtool")
+	}
+	all, err := c.RSS(dev)
+	out, _ := exec.Command("ethtool", "-x", dev).CombinedOutput() // it fails where there is no table
+	if err != nil || len(all[0].Table) == 0 {
+		if !strings.Contains(string(out), "not supported") {
+			t.Errorf("no table is read (%v), ethtool prints\n%s", err, out)
+		}
+		return
+	}
+	var want RSS
+	row := regexp.MustCompile(`^\s*\d+:((?:\s+\d+)+)$`)
+	key := regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2})+$`)
+	function := regexp.MustCompile(`^\s*(\S+): on$`)
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimRight(line, "\n")
+		if m := row.FindStringSubmatch(line); m != nil {
+			for _, f := range strings.Fields(m[1]) {
+				q, err := strconv.Atoi(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want.Table = append(want.Table, q)
+			}
+		}
+		if m := function.FindStringSubmatch(line); m != nil {
+			want.Function = m[1]
+		}
+		if key.MatchString(line) {
+			if want.Key, err = hex.DecodeString(strings.ReplaceAll(line, ":", "")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got := RSS{Table: all[0].Table, Key: all[0].Key, Function: all[0].Function}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-ethtool +got)\n%s", diff)
+	}
+}
+
+func TestHashFieldsAreTheSameInBothWays(t *testing.T) {
+	c := dial(t)
+	dev := device(t, c)
+	all, err := c.RSS(dev)
+	if err != nil || all[0].Fields == nil {
+		t.Skip("needs a kernel that tells hash fields over netlink (6.17) and a driver that has them")
+	}
+	for flow, want := range all[0].Fields {
+		if got, err := c.HashFields(dev, flow); err != nil || got != want {
+			t.Errorf("%s: %q over netlink, %q by ioctl (%v)", flow, want, got, err)
 		}
 	}
 }
