@@ -57,6 +57,9 @@ func baselineSave(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if snap.Owners, err = h.owners(c.Context(), nics); err != nil {
+				return err
+			}
 			f, err := os.Create(args[0])
 			if err != nil {
 				return fmt.Errorf("save baseline: %w", err)

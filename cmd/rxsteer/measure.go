@@ -100,6 +100,9 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	if s.snapshot, err = h.machine.Snapshot(ctx); err != nil {
 		return nil, fmt.Errorf("read settings: %w", err)
 	}
+	if s.snapshot.Owners, err = h.owners(ctx, s.nics); err != nil {
+		return nil, err
+	}
 	s.report = diagnose.Diagnose(diagnose.Input{
 		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology,
 		Sample: collector.Merge(s.windows...), Windows: s.windows, Devices: names,

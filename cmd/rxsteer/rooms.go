@@ -23,7 +23,8 @@ type hostRooms struct {
 	fs      host.FS
 	machine *knob.Machine
 	sources nic.Sources
-	netlink []check // what of netlink works, for doctor
+	ethtool *ethtool.Client // nil: not here
+	netlink []check         // what of netlink works, for doctor
 	closers []func() error
 
 	queues map[napiID]int // rx queue of each NAPI, by the map
@@ -54,6 +55,15 @@ func (h *hostRooms) inventory(ctx context.Context) ([]nic.NIC, error) {
 		}
 	}
 	return nics, nil
+}
+
+// owners are others who write receive settings.
+func (h *hostRooms) owners(ctx context.Context, nics []nic.NIC) ([]knob.Owner, error) {
+	src := nic.OwnerSources{FS: h.fs, NICs: nics, Attachments: nic.Netlink{}}
+	if h.ethtool != nil {
+		src.RSS = h.ethtool
+	}
+	return nic.Owners(ctx, src)
 }
 
 // rxQueue is the rx queue of a NAPI by the last inventory, −1 not known.
@@ -95,7 +105,7 @@ func (e *env) openHost() (*hostRooms, error) {
 	config := knob.Config{FS: e.fs, Now: e.now}
 	if c, err := ethtool.New(); err == nil {
 		h.closers = append(h.closers, c.Close)
-		h.sources.Ethtool, config.Ethtool = c, c
+		h.ethtool, h.sources.Ethtool, config.Ethtool = c, c, c
 		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "ethtool", OK: true})
 	} else {
 		config.EthtoolReason = err.Error()

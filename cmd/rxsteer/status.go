@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
@@ -121,10 +122,6 @@ func readStatus(ctx context.Context, h *hostRooms, names []string) (*statusDoc, 
 	if err := checkInterfaces(nics, names); err != nil {
 		return nil, err
 	}
-	top, err := h.topology()
-	if err != nil {
-		return nil, err
-	}
 	var chosen []string
 	for i := range nics {
 		n := &nics[i]
@@ -132,16 +129,28 @@ func readStatus(ctx context.Context, h *hostRooms, names []string) (*statusDoc, 
 			chosen = append(chosen, n.Name)
 		}
 	}
-	snap, err := h.machine.Snapshot(ctx, chosen...)
-	if err != nil {
-		return nil, fmt.Errorf("read settings: %w", err)
+	// Reading waits for the kernel's locks more than it computes: side by side.
+	var top *topo.Topology
+	var snap *knob.Snapshot
+	var owners []knob.Owner
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) { top, err = h.topology(); return err })
+	group.Go(func() (err error) { owners, err = h.owners(ctx, nics); return err })
+	group.Go(func() (err error) {
+		if snap, err = h.machine.Snapshot(ctx, chosen...); err != nil {
+			err = fmt.Errorf("read settings: %w", err)
+		}
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return nil, err
 	}
 	doc := &statusDoc{
 		Host:     snap.Host,
 		CPUs:     []statusCPU{},
 		NICs:     []statusNIC{},
 		Settings: map[knob.Kind]knob.Value{},
-		Owners:   append([]knob.Owner{}, snap.Owners...),
+		Owners:   append([]knob.Owner{}, owners...),
 		Problems: append([]string{}, top.Unmeasured...),
 	}
 	for _, c := range top.CPUs {
@@ -242,6 +251,9 @@ func printStatus(w io.Writer, doc *statusDoc, p palette, width int) error {
 				text += ": " + o.Detail
 			}
 			wrap(w, width, "  ", "    ", text)
+			for _, line := range o.Settle {
+				fmt.Fprintln(w, "    → "+line)
+			}
 		}
 	}
 	if len(doc.hidden) > 0 {
@@ -384,9 +396,25 @@ var settingLines = []struct {
 	{"offloads", knob.Features, func(n *statusNIC, v knob.Value) string { return offloads(v, n.Settings[knob.FeaturesFixed]) }},
 	{"pause", knob.Pause, func(n *statusNIC, v knob.Value) string { return v.String() }},
 	{"RFS", knob.RPSFlowCnt, nil}, // per queue, below
-	{"threaded", knob.Threaded, func(n *statusNIC, v knob.Value) string { return v.String() }},
-	{"defer irqs", knob.DeferHardIRQs, func(n *statusNIC, v knob.Value) string { return v.String() }},
-	{"GRO flush", knob.GROFlushTimeout, func(n *statusNIC, v knob.Value) string { return v.String() + " ns" }},
+	{"NAPI", knob.Threaded, napiText},
+}
+
+// napiText is the device's settings of its NAPI instances.
+func napiText(n *statusNIC, threaded knob.Value) string {
+	text := "polled in softirq"
+	switch threaded.String() {
+	case "1":
+		text = "polled by threads"
+	case "2":
+		text = "polled by busy-polling threads"
+	}
+	if v := n.Settings[knob.DeferHardIRQs]; v.Known() {
+		text += ", defers interrupts for " + v.String() + " empty polls"
+	}
+	if v := n.Settings[knob.GROFlushTimeout]; v.Known() {
+		text += ", flushes GRO after " + v.String() + " ns"
+	}
+	return text
 }
 
 const labelWidth = 12
@@ -494,6 +522,9 @@ func ofMax(v, limit knob.Value) string {
 	now, most := group(v), group(limit)
 	var out []string
 	for _, k := range sortedParts(now) {
+		if now[k] == false {
+			continue
+		}
 		text := fmt.Sprintf("%s %v", k, now[k])
 		if m, ok := most[k]; ok {
 			if fmt.Sprint(m) == "0" && fmt.Sprint(now[k]) == "0" {
