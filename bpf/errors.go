@@ -53,7 +53,7 @@ func missingCaps() ([]string, error) {
 
 // explain turns the error of a bpf(2) call into one of the sentinels where it
 // is one. EPERM has many fathers; a low RLIMIT_MEMLOCK, which cilium/ebpf
-// suggests, is not among them here, because Load lifts it first.
+// always suggests, is the least likely, because Load lifts it first.
 func explain(what string, err error) error {
 	if err == nil {
 		return nil

@@ -180,12 +180,60 @@ func TestOrdinaryUserIsToldWhatIsMissing(t *testing.T) {
 // asNobody runs this very test in a child without privilege.
 func asNobody(t *testing.T) {
 	t.Helper()
+	again(t, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
+}
+
+// again runs this very test in a child with other privileges.
+func again(t *testing.T, attr *syscall.SysProcAttr, env ...string) {
+	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd.SysProcAttr = attr
+	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
-		t.Errorf("as nobody: %v\n%s", err, out)
+		t.Errorf("in the child: %v\n%s", err, out)
+	}
+}
+
+// TestRootOfAContainerIsToldSo: in a user namespace of its own a process holds
+// every capability, and the kernel refuses all the same.
+func TestRootOfAContainerIsToldSo(t *testing.T) {
+	const inside = "RXSTEER_TEST_IN_USERNS"
+	if os.Getenv(inside) == "" {
+		testnet.NeedRoot(t)
+		all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 65536}}
+		again(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: all, GidMappings: all}, inside+"=1")
+		return
+	}
+	p, err := Load(Options{})
+	if p != nil || !errors.Is(err, ErrNoPrivilege) || !strings.Contains(err.Error(), "outside a container") {
+		t.Errorf("Load = %v, %v; want ErrNoPrivilege and where to run instead", p, err)
+	}
+	if strings.Contains(err.Error(), "consider rlimit") {
+		t.Errorf("error %v gives a programmer's advice", err)
+	}
+	if s := Probe(host.OS{}, Options{}); !errors.Is(s.Err, ErrNoPrivilege) {
+		t.Errorf("support says %v, want ErrNoPrivilege", s.Err)
+	}
+	t.Log(err)
+}
+
+func TestFailedAttachLeavesNothing(t *testing.T) {
+	testnet.NeedRoot(t)
+	p, err := Load(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.coll.Programs["irq_handler_exit"].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Attach(); err == nil || !strings.Contains(err.Error(), "irq_handler_exit") {
+		t.Errorf("Attach = %v, want an error that names the tracepoint", err)
+	}
+	if len(p.links) != 0 {
+		t.Errorf("%d links left", len(p.links))
 	}
 }
 

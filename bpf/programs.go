@@ -84,15 +84,18 @@ func (p *Programs) load(spec *ebpf.CollectionSpec, opts Options, kernel *btf.Spe
 	spec.Maps[rxMapNapis].MaxEntries = size(opts.NAPIs, DefaultNAPIs)
 	spec.Maps[rxMapIrqs].MaxEntries = size(opts.IRQs, DefaultIRQs)
 
-	// Before Linux 5.11 maps count against RLIMIT_MEMLOCK.
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return explain("lift RLIMIT_MEMLOCK", err)
-	}
+	// Before Linux 5.11 maps count against RLIMIT_MEMLOCK. Where it cannot be
+	// lifted, loading tells whether that mattered.
+	memlock := rlimit.RemoveMemlock()
 	p.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		Programs: ebpf.ProgramOptions{KernelTypes: kernel},
 	})
 	if err != nil {
-		return explain("load BPF programs", err)
+		err = explain("load BPF programs", err)
+		if memlock != nil && errors.Is(err, ErrNoPrivilege) {
+			err = fmt.Errorf("%w; or, before Linux 5.11, RLIMIT_MEMLOCK is too low: raise it, or grant CAP_SYS_RESOURCE", err)
+		}
+		return err
 	}
 	p.cpus, p.napis, p.irqs = p.coll.Maps[rxMapCpus], p.coll.Maps[rxMapNapis], p.coll.Maps[rxMapIrqs]
 	p.cpuKeys = make([]uint32, cpus)
