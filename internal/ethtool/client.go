@@ -56,12 +56,11 @@ func New() (*Client, error) {
 
 // newClient asks for the family over conn; a kernel without it leaves the ioctls.
 func newClient(conn *genetlink.Conn, io ioctler) (*Client, error) {
-	c := &Client{conn: conn, io: io}
-	err := c.findFamily()
+	id, has, err := FindFamily(conn, "ethtool")
 	if err != nil && !errors.Is(err, ErrNotSupported) {
 		return nil, err
 	}
-	return c, nil
+	return &Client{conn: conn, family: id, has: has, io: io}, nil
 }
 
 // Close ends the connections.
@@ -83,27 +82,44 @@ const (
 	ctrlOpID       = 1    // CTRL_ATTR_OP_ID
 )
 
-func (c *Client) findFamily() error {
+// FindFamily asks the generic netlink controller for a family: its id and the messages
+// the kernel answers. It serves package netdev too. ErrNotSupported: no such family.
+func FindFamily(conn *genetlink.Conn, name string) (id uint16, has map[uint8]bool, err error) {
+	op := "find " + name + " family"
 	ae := netlink.NewAttributeEncoder()
-	ae.String(ctrlFamilyName, "ethtool")
+	ae.String(ctrlFamilyName, name)
 	b, err := ae.Encode()
 	if err != nil {
-		return err
+		return 0, nil, fmt.Errorf("%s: %w", op, err)
 	}
-	msgs, err := c.conn.Execute(genetlink.Message{Header: genetlink.Header{Command: ctrlGetFamily, Version: 1}, Data: b}, ctrlID, netlink.Request)
-	if err != nil {
-		err = Wrap("find ethtool family", err)
-		if errors.Is(err, ErrNotFound) {
-			err = fmt.Errorf("find ethtool family: %w", ErrNotSupported)
-		}
-		return err
+	msgs, err := conn.Execute(genetlink.Message{Header: genetlink.Header{Command: ctrlGetFamily, Version: 1}, Data: b}, ctrlID, netlink.Request)
+	switch err = Wrap(op, err); {
+	case errors.Is(err, ErrNotFound):
+		return 0, nil, &Error{Op: op, Errno: unix.ENOSYS}
+	case err != nil:
+		return 0, nil, err
+	case len(msgs) != 1:
+		return 0, nil, fmt.Errorf("%s: %w: %d messages, not 1", op, ErrMalformed, len(msgs))
 	}
-	for _, m := range msgs {
-		if c.family, c.has, err = parseFamily(m.Data); err != nil {
-			return fmt.Errorf("find ethtool family: %w", err)
-		}
+	if id, has, err = parseFamily(msgs[0].Data); err != nil {
+		return 0, nil, fmt.Errorf("%s: %w", op, err)
 	}
-	return nil
+	return id, has, nil
+}
+
+// Messages tells which messages the kernel answers, by the names of the specification
+// (Documentation/netlink/specs/ethtool.yaml); the others go by ioctl or not at all.
+func (c *Client) Messages() map[string]bool {
+	return map[string]bool{
+		"features-get": c.has[unix.ETHTOOL_MSG_FEATURES_GET],
+		"channels-get": c.has[channelsTable.get],
+		"rings-get":    c.has[ringsTable.get],
+		"coalesce-get": c.has[coalesceTable.get],
+		"pause-get":    c.has[pauseTable.get],
+		"fec-get":      c.has[unix.ETHTOOL_MSG_FEC_GET],
+		"rss-get":      c.has[msgRSSGet],
+		"rss-set":      c.has[msgRSSSet],
+	}
 }
 
 // parseFamily reads the controller's answer: the family's id and its messages.

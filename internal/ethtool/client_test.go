@@ -434,6 +434,59 @@ func TestRulesByIoctl(t *testing.T) {
 	}
 }
 
+func TestFeaturesByIoctl(t *testing.T) {
+	names := make([]string, 40)
+	names[0], names[1], names[39] = "tx-scatter-gather", "highdma", "rx-gro"
+	active := map[int]bool{0: true, 1: true}
+	k := &kernel{io: map[uint32]func(string, []byte) error{
+		getSSetInfo: func(_ string, b []byte) error { putWord(b, 4, 40); return nil },
+		getStrings: func(_ string, b []byte) error {
+			putWord(b, 2, 40)
+			for i, n := range names {
+				copy(b[12+stringLen*i:][:stringLen], n+"\x00")
+			}
+			return nil
+		},
+		getFeatures: func(_ string, b []byte) error {
+			putWord(b, 2, 1<<0)
+			putWord(b, 6, 1<<7)
+			for i, on := range active {
+				if on {
+					putWord(b, 2+4*(i/32)+2, word(b, 2+4*(i/32)+2)|1<<(i%32))
+				}
+			}
+			return nil
+		},
+		setFeatures: func(_ string, b []byte) error {
+			for i := range 40 {
+				if word(b, 2+2*(i/32))&(1<<(i%32)) != 0 {
+					active[i] = word(b, 2+2*(i/32)+1)&(1<<(i%32)) != 0
+				}
+			}
+			return nil
+		},
+	}}
+	c := k.client(t)
+	if err := c.SetFeatures("eth0", map[string]bool{"rx-gro": true, "tx-scatter-gather": false}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := c.Features("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Features{
+		Active: map[string]bool{"tx-scatter-gather": false, "highdma": true, "rx-gro": true},
+		Wanted: map[string]bool{"tx-scatter-gather": false, "highdma": false, "rx-gro": false},
+		Fixed:  map[string]bool{"tx-scatter-gather": false, "highdma": true, "rx-gro": false},
+	}
+	if diff := cmp.Diff(want, f); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if err := c.SetFeatures("eth0", map[string]bool{"no-such": true}); !errors.Is(err, ErrNotSupported) {
+		t.Errorf("%v", err)
+	}
+}
+
 // Between counting statistics and reading them their number may grow: the kernel then
 // writes more than it was asked for.
 func TestStatisticsThatGrow(t *testing.T) {

@@ -36,6 +36,7 @@ const (
 	getStrings  = 0x1b // ETHTOOL_GSTRINGS
 	getStats    = 0x1d // ETHTOOL_GSTATS
 	ssStats     = 1    // ETH_SS_STATS
+	ssFeatures  = 4    // ETH_SS_FEATURES
 	stringLen   = 32   // ETH_GSTRING_LEN
 
 	// maxStats bounds what is believed of a driver; mlx5 has about 10,000 with 128 queues.
@@ -51,11 +52,11 @@ func (c *Client) Stats(dev string) ([]Stat, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for range 3 { // again when the number changed in between
-		n, err := c.statCount(dev)
-		if err != nil || n == 0 {
+		n, err := c.stringCount("count statistics", dev, ssStats)
+		if err != nil {
 			return nil, err
 		}
-		names, err := c.statNames(dev, n)
+		names, err := c.strings("name statistics", dev, ssStats, n)
 		if err != nil {
 			return nil, err
 		}
@@ -74,20 +75,21 @@ func (c *Client) Stats(dev string) ([]Stat, error) {
 	return nil, fmt.Errorf("get statistics of %s: their number keeps changing: %w", dev, ErrBusy)
 }
 
-func (c *Client) statCount(dev string) (int, error) {
+// stringCount is the size of a string set; an empty one is not supported.
+func (c *Client) stringCount(op, dev string, set uint32) (int, error) {
 	// struct ethtool_sset_info: cmd, reserved, 64-bit mask of sets, sizes.
 	b := make([]byte, 20)
 	putWord(b, 0, getSSetInfo)
-	binary.NativeEndian.PutUint64(b[8:], 1<<ssStats)
-	if err := c.ioctl("count statistics", dev, b); err != nil {
+	binary.NativeEndian.PutUint64(b[8:], 1<<set)
+	if err := c.ioctl(op, dev, b); err != nil {
 		return 0, err
 	}
 	n := word(b, 4)
 	if binary.NativeEndian.Uint64(b[8:]) == 0 || n == 0 {
-		return 0, &Error{Op: "count statistics of " + dev, Errno: unix.EOPNOTSUPP}
+		return 0, &Error{Op: op + " of " + dev, Errno: unix.EOPNOTSUPP}
 	}
 	if n > maxStats {
-		return 0, fmt.Errorf("count statistics of %s: %w: %d", dev, ErrMalformed, n)
+		return 0, fmt.Errorf("%s of %s: %w: %d", op, dev, ErrMalformed, n)
 	}
 	return int(n), nil
 }
@@ -99,13 +101,14 @@ func (c *Client) buffer(n int) []byte {
 	return c.scratch
 }
 
-func (c *Client) statNames(dev string, n int) ([]string, error) {
+// strings reads a string set of about n; the caller holds c.mu.
+func (c *Client) strings(op, dev string, set uint32, n int) ([]string, error) {
 	// struct ethtool_gstrings: cmd, set, number, texts.
 	b := c.buffer(12 + stringLen*(n+statsSlack))
 	putWord(b, 0, getStrings)
-	putWord(b, 1, ssStats)
+	putWord(b, 1, set)
 	putWord(b, 2, uint32(n))
-	if err := c.ioctl("name statistics", dev, b); err != nil {
+	if err := c.ioctl(op, dev, b); err != nil {
 		return nil, err
 	}
 	return parseStrings(b)
@@ -113,7 +116,7 @@ func (c *Client) statNames(dev string, n int) ([]string, error) {
 
 func parseStrings(b []byte) ([]string, error) {
 	if len(b) < 12 || uint64(len(b)-12) < stringLen*uint64(word(b, 2)) {
-		return nil, fmt.Errorf("name statistics: %w", ErrMalformed)
+		return nil, fmt.Errorf("read strings: %w", ErrMalformed)
 	}
 	out := make([]string, word(b, 2))
 	for i := range out {

@@ -275,8 +275,16 @@ func TestIoctlAgreesWithNetlink(t *testing.T) {
 			t.Errorf("rss (-netlink +ioctl)\n%s", diff)
 		}
 	}
-	if _, err := old.Features(dev); !errors.Is(err, unix.ENOSYS) {
-		t.Errorf("features without the family: %v, want ENOSYS", err)
+	wantF, err1 := c.Features(dev)
+	gotF, err2 := old.Features(dev)
+	if err1 != nil || err2 != nil {
+		t.Fatal(err1, err2)
+	}
+	if diff := cmp.Diff(wantF, gotF); diff != "" {
+		t.Errorf("features (-netlink +ioctl)\n%s", diff)
+	}
+	if _, err := old.FEC(dev); !errors.Is(err, unix.ENOSYS) {
+		t.Errorf("fec without the family: %v, want ENOSYS", err)
 	}
 }
 

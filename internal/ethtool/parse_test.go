@@ -319,6 +319,7 @@ func FuzzParse(f *testing.F) {
 		parseRXFH(b)
 		parseStrings(b)
 		parseStats(b)
+		parseFeatureBlocks([]string{"a", "", "b"}, b)
 		if r, err := parseRule(b); err == nil {
 			if again, err := r.encode(); err == nil {
 				if _, err := parseRule(again); err != nil {

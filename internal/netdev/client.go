@@ -8,6 +8,7 @@ import (
 
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/internal/ethtool"
 )
@@ -63,6 +64,7 @@ var counters = [...]string{
 type Client struct {
 	conn   *genetlink.Conn
 	family uint16
+	has    map[uint8]bool // the commands this kernel answers
 }
 
 // New dials the kernel. A kernel without the family is ErrNotSupported.
@@ -79,21 +81,35 @@ func New() (*Client, error) {
 }
 
 func newClient(conn *genetlink.Conn) (*Client, error) {
-	f, err := conn.GetFamily("netdev")
+	id, has, err := ethtool.FindFamily(conn, "netdev")
+	if errors.Is(err, ErrNotSupported) {
+		return nil, fmt.Errorf("this kernel has no netdev family (6.4 brought it): %w", err)
+	}
 	if err != nil {
-		err = ethtool.Wrap("find netdev family", err)
-		if errors.Is(err, ErrNotFound) {
-			err = fmt.Errorf("find netdev family: this kernel has none (6.4 brought it): %w", ErrNotSupported)
-		}
 		return nil, err
 	}
-	return &Client{conn: conn, family: f.ID}, nil
+	return &Client{conn: conn, family: id, has: has}, nil
+}
+
+// Commands tells which commands the kernel answers, by the names of the specification
+// (Documentation/netlink/specs/netdev.yaml).
+func (c *Client) Commands() map[string]bool {
+	return map[string]bool{
+		"dev-get":    c.has[cmdDevGet],
+		"queue-get":  c.has[cmdQueueGet],
+		"napi-get":   c.has[cmdNAPIGet],
+		"qstats-get": c.has[cmdQStatsGet],
+		"napi-set":   c.has[cmdNAPISet],
+	}
 }
 
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
 func (c *Client) execute(op string, cmd uint8, flags netlink.HeaderFlags, attrs func(*netlink.AttributeEncoder)) ([][]byte, error) {
+	if !c.has[cmd] {
+		return nil, &ethtool.Error{Op: op, Errno: unix.ENOSYS}
+	}
 	ae := netlink.NewAttributeEncoder()
 	if attrs != nil {
 		attrs(ae)

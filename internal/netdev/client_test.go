@@ -155,6 +155,34 @@ func FuzzParse(f *testing.F) {
 
 func second[T any](_ T, err error) error { return err }
 
+// dial serves the family with some commands.
+func dial(t *testing.T, commands []uint8, f genltest.Func) *Client {
+	t.Helper()
+	conn := genltest.Dial(func(g genetlink.Message, n netlink.Message) ([]genetlink.Message, error) {
+		if n.Header.Type != 0x10 { // GENL_ID_CTRL
+			return f(g, n)
+		}
+		return []genetlink.Message{{Data: encode(t, func(ae *netlink.AttributeEncoder) {
+			ae.Uint16(1, 21) // CTRL_ATTR_FAMILY_ID
+			ae.Nested(6, func(ae *netlink.AttributeEncoder) error { // CTRL_ATTR_OPS
+				for i, op := range commands {
+					ae.Nested(uint16(i+1), func(ae *netlink.AttributeEncoder) error {
+						ae.Uint32(1, uint32(op))
+						return nil
+					})
+				}
+				return nil
+			})
+		})}}, nil
+	})
+	t.Cleanup(func() { conn.Close() })
+	c, err := newClient(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func TestKernelsWithoutTheFamilyOrACommand(t *testing.T) {
 	none := genltest.Dial(func(genetlink.Message, netlink.Message) ([]genetlink.Message, error) {
 		return nil, genltest.Error(int(unix.ENOENT))
@@ -163,14 +191,12 @@ func TestKernelsWithoutTheFamilyOrACommand(t *testing.T) {
 	if _, err := newClient(none); !errors.Is(err, ErrNotSupported) || !strings.Contains(err.Error(), "6.4") {
 		t.Errorf("no family: %v", err)
 	}
-	old := genltest.Dial(genltest.ServeFamily(genetlink.Family{ID: 21, Name: "netdev", Version: 1},
-		func(genetlink.Message, netlink.Message) ([]genetlink.Message, error) {
-			return nil, &netlink.OpError{Op: "receive", Err: unix.EOPNOTSUPP}
-		}))
-	defer old.Close()
-	c, err := newClient(old)
-	if err != nil {
-		t.Fatal(err)
+	c := dial(t, []uint8{cmdDevGet}, func(genetlink.Message, netlink.Message) ([]genetlink.Message, error) {
+		t.Error("a command the kernel does not have was sent")
+		return nil, genltest.Error(int(unix.EOPNOTSUPP))
+	})
+	if !c.Commands()["dev-get"] || c.Commands()["napi-get"] {
+		t.Errorf("%v", c.Commands())
 	}
 	for what, err := range map[string]error{
 		"get queues of interface 3":           second(c.Queues(3)),
@@ -184,22 +210,22 @@ func TestKernelsWithoutTheFamilyOrACommand(t *testing.T) {
 	}
 }
 
+func TestDriversWithoutQueueStatistics(t *testing.T) {
+	c := dial(t, []uint8{cmdQStatsGet}, func(genetlink.Message, netlink.Message) ([]genetlink.Message, error) {
+		return nil, &netlink.OpError{Op: "receive", Err: unix.EOPNOTSUPP}
+	})
+	if _, err := c.QueueStats(3); !errors.Is(err, ErrNotSupported) || !errors.Is(err, unix.EOPNOTSUPP) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestSetNAPISendsOnlyWhatChanges(t *testing.T) {
 	var got []netlink.Attribute
-	conn := genltest.Dial(genltest.ServeFamily(genetlink.Family{ID: 21, Name: "netdev", Version: 1},
-		func(g genetlink.Message, _ netlink.Message) ([]genetlink.Message, error) {
-			if g.Header.Command != cmdNAPISet {
-				t.Errorf("command %d", g.Header.Command)
-			}
-			var err error
-			got, err = netlink.UnmarshalAttributes(g.Data)
-			return []genetlink.Message{{}}, err
-		}))
-	defer conn.Close()
-	c, err := newClient(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := dial(t, []uint8{cmdNAPISet}, func(g genetlink.Message, _ netlink.Message) ([]genetlink.Message, error) {
+		var err error
+		got, err = netlink.UnmarshalAttributes(g.Data)
+		return []genetlink.Message{{}}, err
+	})
 	for _, tt := range []struct {
 		change NAPIChange
 		want   func(*netlink.AttributeEncoder)
