@@ -2,6 +2,7 @@ package hosttest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -202,5 +203,28 @@ func BenchmarkInventory(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		inventory(b, h, h)
+	}
+}
+
+// TestLargeHost: 256 CPUs on two nodes; a device of node 1 is served by its CPUs.
+func TestLargeHost(t *testing.T) {
+	n := MLX5("eth0", 64)
+	n.Node = 1
+	h := New(t, Spec{Kernel: "6.12.0", CPUs: Large(), NICs: []NIC{n}})
+	all := inventory(t, h, h)
+	i := slices.IndexFunc(all, func(n nic.NIC) bool { return n.Name == "eth0" })
+	seen := map[int]bool{}
+	for _, q := range all[i].Queues {
+		cpu := q.Effective.First()
+		if q.Node != 1 || q.Effective.Len() != 1 || seen[cpu] || (cpu < 64 || cpu >= 128) && cpu < 192 {
+			t.Errorf("rx %d on CPU %s of node %d", q.RX, q.Effective, q.Node)
+		}
+		if q.Affinity.String() != "0-255" {
+			t.Errorf("rx %d wants %s", q.RX, q.Affinity)
+		}
+		seen[cpu] = true
+	}
+	if all[i].Node != 1 || len(seen) != 64 || len(all[i].Problems) > 0 {
+		t.Errorf("node %d, %d CPUs, problems %q", all[i].Node, len(seen), all[i].Problems)
 	}
 }

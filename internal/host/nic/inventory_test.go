@@ -189,3 +189,34 @@ func TestStacks(t *testing.T) {
 		t.Errorf("leaves (-want +got):\n%s", d)
 	}
 }
+
+// FuzzInventory: whatever /proc/interrupts holds, there is no panic, every queue has one row
+// of each direction, and no control vector serves a queue.
+func FuzzInventory(f *testing.F) {
+	f.Add(table("40 PCI-MSIX-0000:03:00.0 0 eth0", "41 PCI-MSIX-0000:03:00.0 1 eth0-TxRx-0"))
+	f.Add(table("41 PCI-MSI 0 eth%d-ntfy-block.0", "42 PCI-MSI 1 mlx5_comp7@pci:0000:03:00.0", "43 PCI-MSI 2 xhci_hcd:usb1, eth0"))
+	f.Add("")
+	f.Fuzz(func(t *testing.T, text string) {
+		c := mapCase{interrupts: text + "\n", ports: []port{
+			{name: "eth0", driver: "mlx5_core", path: "pci0000:00/0000:03:00.0", msi: "40-44", rx: 3, tx: 2},
+			{name: "eth1", driver: "r8152", path: "platform/x/usb1/1-1/1-1:1.0"},
+		}}
+		all, err := Inventory(t.Context(), c.build(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rx, tx := all[0].QueueCount()
+		if rx != 3 || tx != 2 {
+			t.Errorf("%d rx and %d tx queues, want 3 and 2", rx, tx)
+		}
+		for _, n := range all {
+			for _, v := range n.Control {
+				for _, q := range n.Queues {
+					if q.IRQ == v.IRQ {
+						t.Errorf("IRQ %d is a control vector and serves rx %d tx %d", v.IRQ, q.RX, q.TX)
+					}
+				}
+			}
+		}
+	})
+}
