@@ -163,7 +163,7 @@ func dial(t *testing.T, commands []uint8, f genltest.Func) *Client {
 			return f(g, n)
 		}
 		return []genetlink.Message{{Data: encode(t, func(ae *netlink.AttributeEncoder) {
-			ae.Uint16(1, 21) // CTRL_ATTR_FAMILY_ID
+			ae.Uint16(1, 21)                                        // CTRL_ATTR_FAMILY_ID
 			ae.Nested(6, func(ae *netlink.AttributeEncoder) error { // CTRL_ATTR_OPS
 				for i, op := range commands {
 					ae.Nested(uint16(i+1), func(ae *netlink.AttributeEncoder) error {

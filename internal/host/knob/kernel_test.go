@@ -84,6 +84,35 @@ func TestEveryKnobOfANIC(t *testing.T) {
 	if len(written) == 0 {
 		t.Error("nothing was written")
 	}
+	// These rebuild queues, so that other settings may move.
+	for _, k := range []knob.Kind{knob.Channels, knob.Rings} {
+		r := knob.Ref{Knob: k, Target: knob.Target(*nic)}
+		was := m.Read(t.Context(), r)
+		to, _ := other(r, was)
+		if !was.Known() || knob.Holds(was, to) {
+			continue
+		}
+		err := m.Write(t.Context(), r, was, to)
+		if err != nil {
+			t.Logf("%v (%s)", err, knob.Meaning(r, err))
+			if now := m.Read(t.Context(), r); !now.Equal(was) {
+				t.Errorf("a refused write of %s moved it: %s → %s", r, was, now)
+			}
+			continue
+		}
+		if now := m.Read(t.Context(), r); !knob.Holds(now, to) {
+			t.Errorf("%s: wrote %s, reads %s", r, to, now)
+		}
+		if err := m.Write(t.Context(), r, to, knob.Undo(was, to)); err != nil {
+			t.Error(err)
+		}
+		if now := m.Read(t.Context(), r); !now.Equal(was) {
+			t.Errorf("%s: put back %s, reads %s", r, was, now)
+		}
+	}
+	if s := snapshot(t, m, *nic); s.Devices[0].RXQueues == 0 {
+		t.Errorf("no queue is left: %+v", s.Devices[0])
+	}
 }
 
 func everyKnobOfAVeth(t *testing.T) {
