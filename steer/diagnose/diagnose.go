@@ -38,6 +38,9 @@ const (
 	persistence = 2.0 / 3
 	// dominant is the part of a CPU's poll time that makes one source its cause.
 	dominant = 0.5
+	// mostly is the part of a CPU's packets that one device must bring to be its cause where
+	// only counters tell.
+	mostly = 0.8
 	// busyQueue is the part of a device's packets that makes a queue busy.
 	busyQueue = 0.05
 	// driverPart is the part of a poll that stays where the vector is when RPS
@@ -89,7 +92,7 @@ func Diagnose(in Input) *Report {
 		f, ok := v.cause(c)
 		switch {
 		case !ok:
-			r.checked("cpu %d spends %s in receive softirq of loopback or local traffic: it belongs to the sender, no queue or mask places it", c, percent(v.load[c].NetRX))
+			r.checked("cpu %d spends %s in receive softirq of loopback traffic: it belongs to the sender, no queue or mask places it", c, percent(v.load[c].NetRX))
 			continue
 		case !v.wanted(f.Site.Device):
 			r.checked("cpu %d spends %s in receive softirq because of %s, which was not asked for", c, percent(v.load[c].NetRX), f.Site.Device)

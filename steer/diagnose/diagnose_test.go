@@ -150,6 +150,7 @@ func TestFindings(t *testing.T) {
 			busy(1, 0.8, 0.1, 400000).poll("", -1, 1, 0.8, 400000), "RX301 warning veth0 [RX101]", "no interrupt of its own"},
 		{"tap of several queues polled by one CPU", newWorld(4).nic("tap0", nic.Virtual, 4).carry("tap0", 400000).
 			busy(1, 0.8, 0.1, 400000).poll("tap0", 0, 1, 0.4, 200000).poll("tap0", 1, 1, 0.4, 200000), "RX301 warning tap0 [RX101]", "no interrupt to move"},
+		{"backlog filled from another namespace", newWorld(4).nic("eth0", nic.Physical, 4).carry("eth0", 90000).busy(1, 0.8, 0.1, 400000).poll("", -1, 1, 0.8, 400000), "RX101 warning cpu 1 []", "no device of this network namespace hands them over"},
 		{"device of another namespace", oneQueue().but(func(w *world) { w.Sample.NAPIs[0].Netns = 7; w.Sample.NAPIs[0].SeenAs = "eth9" }), "RX101 warning cpu 2 []", "eth9 in another network namespace (inode 7)"},
 		{"isolated CPU in the mask does work", newWorld(4).but(func(w *world) { w.Topology.Isolated = cpuset.Of(3) }).nic("b0", nic.Virtual, 1, "2-3").carry("b0", 90000).
 			busy(3, 0.2, 0, 45000).busy(2, 0.2, 0, 45000).poll("", -1, 3, 0.2, 45000).poll("", -1, 2, 0.2, 45000), "RX303 warning b0 []", "isolated"},
@@ -259,6 +260,8 @@ func TestLevel0(t *testing.T) {
 		{"RPS mask of one CPU", level0(rpsOne()), "RX303 b0"},
 		{"single queue", irqs(level0(oneQueue()), 2, 50000), "RX301 eth0"},
 		{"vectors on one CPU", irqs(level0(newWorld(4).nic("eth0", nic.Physical, 4).carry("eth0", 900000).busy(0, 0.9, 0, 900000)), 0, 5000, 5000, 5000, 5000), "RX102 eth0"},
+		{"veth, RPS off", level0(newWorld(4).nic("veth0", nic.Virtual, 1).carry("veth0", 400000).busy(1, 0.8, 0.1, 400000)), "RX301 veth0"},
+		{"veth with little of it", level0(newWorld(4).nic("veth0", nic.Virtual, 1).carry("veth0", 100000).busy(1, 0.8, 0.1, 400000)), "RX101 cpu 1"},
 		{"no interrupt seen", level0(oneQueue()), "RX101 cpu 2"},
 	}
 	for _, test := range tests {

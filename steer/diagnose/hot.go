@@ -368,10 +368,27 @@ func (v *view) backlogCause(cpu int, share float64) (Finding, bool) {
 	switch {
 	case len(byMask) > 0:
 		return v.rpsCause(cpu, byMask[0], byMask[1:], share), true
-	case len(inline) > 0 && v.s.Level >= 1:
+	case len(inline) > 0 && (v.s.Level >= 1 || v.received(inline[0]) >= mostly*v.packets(cpu)):
 		return v.inlineCause(cpu, inline[0], share), true
+	case share == 0 || v.received("lo") >= dominant*v.packets(cpu):
+		return Finding{}, false
 	}
-	return Finding{}, false
+	f := v.finding("RX101", cpu, "", fmt.Sprintf("cpu %d", cpu))
+	f.Summary = fmt.Sprintf("%s of cpu %d goes to packets handed to its backlog while %s, and no device of this network namespace hands them over", percent(v.load[cpu].NetRX), cpu, v.freeText(cpu))
+	f.Evidence = append(f.Evidence, Fact{"backlog_share_of_polls_ratio", share}, Fact{"loopback_packets_per_s", v.received("lo")})
+	f.Remedy = "look for veth devices and RPS masks in the other network namespaces: run rxsteer there (nsenter --net)"
+	f.RuledOut = append(f.RuledOut, "loopback: it carries too little", "an RPS mask of a device here that carries traffic")
+	return f, true
+}
+
+// received is the packets per second of a device.
+func (v *view) received(device string) float64 {
+	for _, d := range v.s.Devices {
+		if d.Name == device {
+			return float64(d.RXPackets) / v.seconds
+		}
+	}
+	return 0
 }
 
 // backlogDevices is the devices that may fill backlogs, busiest first.

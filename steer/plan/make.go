@@ -63,9 +63,6 @@ func Make(in Input) *Plan {
 	p := &Plan{Version: Version, Goal: in.Goal, Changes: []Change{}}
 	if p.Goal == "" || p.Goal == Auto {
 		p.Goal = Balanced
-		if in.Goal == Auto {
-			p.reason("goal auto: balanced, for the samples hold no packet sizes or flows to tell bulk from requests")
-		}
 	}
 	m := maker{in: in, p: p, background: map[int]float64{}}
 	for _, l := range in.Report.Loads {
@@ -89,8 +86,11 @@ func Make(in Input) *Plan {
 			}
 		}
 	}
-	if len(p.Changes) == 0 && len(p.Reasons) == 0 {
+	switch {
+	case len(p.Changes) == 0 && len(p.Reasons) == 0:
 		p.reason("nothing to do: no finding asks for a change")
+	case len(p.Changes) > 0 && in.Goal == Auto:
+		p.reason("goal auto: balanced, for the samples hold no packet sizes or flows to tell bulk from requests")
 	}
 	p.Identity = identity(in.Snapshot, p.Changes)
 	return p
