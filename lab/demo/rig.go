@@ -74,6 +74,11 @@ func newRig(cost time.Duration) (r *rig, err error) {
 		AddrA: senderNet, AddrB: sinkHost, NAPI: true, StaticNeigh: true}); err != nil {
 		return r, err
 	}
+	// The sender hands over trains to be cut in the kernel, for it is to cost
+	// little; they have to be cut before they reach the receiver.
+	if err := r.sender.Run("ethtool", "-K", "a0", "tx-udp-segmentation", "off"); err != nil {
+		return r, err
+	}
 	if err := r.setRPS([]int{r.rxCPU}); err != nil {
 		return r, err
 	}
@@ -207,7 +212,7 @@ func (r *rig) load(ctx context.Context, rate float64, limit time.Duration, first
 		for i := range ports {
 			ports[i] = uint16(20000 + i)
 		}
-		if bulk, err = traffic.DialUDP(traffic.FlowConfig{To: []netip.AddrPort{sinkAddr}, Flows: flows, Ports: ports}, 128); err != nil {
+		if bulk, err = traffic.DialUDP(traffic.FlowConfig{To: []netip.AddrPort{sinkAddr}, Flows: flows, Ports: ports, Segment: true}, 128); err != nil {
 			return err
 		}
 		probe, err = traffic.DialUDP(traffic.FlowConfig{To: []netip.AddrPort{probeAddr}}, 128)

@@ -358,6 +358,39 @@ func awaitTotal(t *testing.T, c *tally, want uint64) {
 	}
 }
 
+func TestTrainsCutByTheKernelArriveAsPackets(t *testing.T) {
+	r, err := Listen(ReceiveConfig{Listen: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	to, err := r.Addr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := DialUDP(FlowConfig{To: []netip.AddrPort{to}, Flows: 2, Segment: true}, 1400)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	// 64 × 1400 bytes are more than one datagram holds.
+	sent, err := Send(context.Background(), Plan{Rate: 1e6, Count: 256, Flows: 2, Sizes: []int{1400, 100}, Train: 64, MaxLag: time.Minute}, u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- r.Run(ctx) }()
+	awaitTotal(t, r.tally, sent.Sent)
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if rep := r.Take(); sent.Sent != 256 || rep.Received != 256 || rep.Lost != 0 || rep.Late != 0 || rep.Bytes != 128*1400+128*100 {
+		t.Errorf("sent %+v, received %+v", sent, rep)
+	}
+}
+
 func TestTCPEndToEnd(t *testing.T) {
 	r, err := ListenTCP(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {

@@ -29,6 +29,7 @@ func (c *command) send(args []string) error {
 	fs.DurationVar(&plan.Tick, "tick", 500*time.Microsecond, "what becomes due in that `time` leaves together")
 	fs.DurationVar(&plan.MaxLag, "max-lag", 100*time.Millisecond, "skip packets that are late by more than that `time`")
 	fs.BoolVar(&plan.RealTime, "realtime", false, "run the sender before all ordinary threads where that is allowed")
+	segment := fs.Bool("segment", false, "udp: hand trains to the kernel in one piece to cut (UDP_SEGMENT)")
 	var f traffic.Frame
 	dev := fs.String("dev", "", "send ready-made frames out of that `device`, past the sender's own stack; needs --from and --dst-mac")
 	srcMAC := fs.String("src-mac", "", "frames: source `MAC`; the device's own when empty")
@@ -46,7 +47,7 @@ func (c *command) send(args []string) error {
 	if err != nil || len(dst) == 0 {
 		return fmt.Errorf("%w: --to: want ADDRESS:PORT", errUsage)
 	}
-	flows := traffic.FlowConfig{To: dst}
+	flows := traffic.FlowConfig{To: dst, Segment: *segment}
 	if flows.From, err = list(*from, netip.ParseAddr); err != nil {
 		return fmt.Errorf("%w: --from: %s", errUsage, err)
 	}
