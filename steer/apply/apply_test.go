@@ -383,6 +383,7 @@ func TestSomebodyElse(t *testing.T) {
 		c.Sample = func(context.Context, time.Duration) (*collector.Sample, error) {
 			if n++; n == 5 {
 				h.settings[rps(0)] = knob.Text("0")
+				h.settings[features] = knob.Fields(map[string]any{"lro": true, "gro": true})
 			}
 			return sample(0.5, 1000, 0), nil
 		}
@@ -392,7 +393,26 @@ func TestSomebodyElse(t *testing.T) {
 		if err != nil || res.State != Kept || res.Steps[0].Outcome != Stale {
 			t.Errorf("%+v, %v", res, err)
 		}
+		if len(res.Unasked) != 1 || res.Unasked[0].Ref != features || res.Unasked[0].PutBack || !strings.Contains(res.Unasked[0].Note, "while we measured") {
+			t.Errorf("unasked: %+v", res.Unasked)
+		}
 	})
+}
+
+func TestVectorNotInEffect(t *testing.T) {
+	h := newFake(t, 1)
+	aff, eff := knob.Ref{Knob: knob.IRQAffinity, Target: "eth0 irq-30"}, knob.Ref{Knob: knob.IRQEffective, Target: "eth0 irq-30"}
+	h.settings[aff], h.settings[eff] = knob.Text("0"), knob.Text("0")
+	p := h.plan()
+	p.Changes = []plan.Change{{Knob: aff.Knob, Target: aff.Target, From: knob.Text("0"), To: knob.Text("2"), Risk: plan.Reorder}}
+	c := h.config(t.TempDir())
+	c.Sample = func(context.Context, time.Duration) (*collector.Sample, error) { return sample(0.5, 1000, 0), nil }
+	e := h.open(c)
+	defer e.Close()
+	res, err := e.Apply(ctx, p, short)
+	if err != nil || res.State != Kept || !strings.Contains(res.Steps[0].Note, "still go to cpu 0") {
+		t.Errorf("%+v, %v", res, err)
+	}
 }
 
 func TestKernelTrims(t *testing.T) {

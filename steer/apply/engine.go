@@ -133,7 +133,8 @@ func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, e
 		return nil, fmt.Errorf("apply: %w; nothing was changed", err)
 	}
 	t := e.j.find(res.ID)
-	if why := e.write(ctx, t, res, base); why != "" {
+	seen, why := e.write(ctx, t, res, base)
+	if why != "" {
 		return e.undo(t, res, why)
 	}
 	if e.c.Sample != nil {
@@ -152,6 +153,9 @@ func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, e
 		}
 	}
 	e.still(ctx, res)
+	if err := e.later(ctx, res, seen); err != nil {
+		return e.undo(t, res, err.Error())
+	}
 	if ctx.Err() != nil {
 		return e.undo(t, res, "interrupted")
 	}
@@ -312,17 +316,17 @@ func (e *Engine) windows(ctx context.Context, o Options) ([]*collector.Sample, e
 	return out, nil
 }
 
-// write makes the changes in order. It returns why the transaction must be undone, or "".
-func (e *Engine) write(ctx context.Context, t *Transaction, res *Result, base *knob.Snapshot) string {
+// write makes the changes in order. It returns the last look around, or why the transaction must be undone.
+func (e *Engine) write(ctx context.Context, t *Transaction, res *Result, base *knob.Snapshot) (*knob.Snapshot, string) {
 	if err := e.j.append(record{Type: recState, TX: t.ID, State: Applying}); err != nil {
-		return err.Error()
+		return nil, err.Error()
 	}
 	for i := range res.Steps {
 		if ctx.Err() != nil {
-			return "interrupted"
+			return nil, "interrupted"
 		}
 		if why := e.writeOne(ctx, t, i, &res.Steps[i]); why != "" {
-			return why
+			return nil, why
 		}
 		// Changes of one setting of one device are one step: look around after the last.
 		if i+1 < len(res.Steps) && res.Steps[i+1].Knob == res.Steps[i].Knob && res.Steps[i+1].Target.Device() == res.Steps[i].Target.Device() {
@@ -330,20 +334,20 @@ func (e *Engine) write(ctx context.Context, t *Transaction, res *Result, base *k
 		}
 		now, err := e.c.Host.Snapshot(ctx)
 		if err != nil {
-			return fmt.Sprintf("cannot see what else changed: %v", err)
+			return nil, fmt.Sprintf("cannot see what else changed: %v", err)
 		}
 		n := len(t.putBacks)
 		if why := e.unasked(ctx, t, res, base, now, res.Steps[i].Target.Device()); why != "" {
-			return why
+			return nil, why
 		}
 		if len(t.putBacks) > n { // our own putting back is nobody's change
 			if now, err = e.c.Host.Snapshot(ctx); err != nil {
-				return fmt.Sprintf("cannot see what else changed: %v", err)
+				return nil, fmt.Sprintf("cannot see what else changed: %v", err)
 			}
 		}
 		base = now
 	}
-	return ""
+	return base, ""
 }
 
 func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) string {
@@ -438,14 +442,7 @@ func set(v knob.Value) (cpuset.Set, bool) {
 // unasked finds what changed around a step without being asked for, and puts it back where it is
 // on the device just written.
 func (e *Engine) unasked(ctx context.Context, t *Transaction, res *Result, before, after *knob.Snapshot, device string) string {
-	asked := map[knob.Ref]bool{}
-	for _, s := range res.Steps {
-		asked[s.Ref] = true
-	}
-	for _, d := range knob.Diff(before, after) {
-		if asked[d.Ref] || !knob.Writable(d.Knob) {
-			continue
-		}
+	for _, d := range unaskedSince(res, before, after) {
 		u := Unasked{Ref: d.Ref, From: d.From, To: d.To}
 		switch {
 		case device == "" || d.Target.Device() != device:
@@ -470,6 +467,25 @@ func (e *Engine) unasked(ctx context.Context, t *Transaction, res *Result, befor
 	return ""
 }
 
+// later reports what else changed since the last write, while we measured: that is somebody else's.
+func (e *Engine) later(ctx context.Context, res *Result, since *knob.Snapshot) error {
+	now, err := e.c.Host.Snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot see what else changed: %w", err)
+	}
+	for _, d := range unaskedSince(res, since, now) {
+		res.Unasked = append(res.Unasked, Unasked{Ref: d.Ref, From: d.From, To: d.To, Note: "changed while we measured: left alone"})
+	}
+	return nil
+}
+
+// unaskedSince is what differs between two snapshots and was not asked for.
+func unaskedSince(res *Result, before, after *knob.Snapshot) []knob.Difference {
+	return slices.DeleteFunc(knob.Diff(before, after), func(d knob.Difference) bool {
+		return !knob.Writable(d.Knob) || slices.ContainsFunc(res.Steps, func(s Step) bool { return s.Ref == d.Ref })
+	})
+}
+
 // still notes settings that somebody else took during the measurement.
 func (e *Engine) still(ctx context.Context, res *Result) {
 	for i := range res.Steps {
@@ -477,11 +493,28 @@ func (e *Engine) still(ctx context.Context, res *Result) {
 		if s.Outcome != Applied && s.Outcome != Adjusted {
 			continue
 		}
-		if now := e.c.Host.Read(ctx, s.Ref); !now.Equal(s.Got) {
+		now := e.c.Host.Read(ctx, s.Ref)
+		if s.Knob == knob.IRQAffinity {
+			s.Note = e.effect(ctx, s)
+		}
+		if !now.Equal(s.Got) {
 			s.Outcome, s.Note = Stale, fmt.Sprintf("written as %s, now %s: somebody else changed it since, left alone", text(s.Got), text(now))
 			s.Got = now
 		}
 	}
+}
+
+// effect says where a vector's interrupts really go, when not where they should: smp_affinity is a
+// wish, which takes effect at the next interrupt (irq_set_affinity_locked and the move-pending flag in
+// kernel/irq/).
+func (e *Engine) effect(ctx context.Context, s *Step) string {
+	eff := e.c.Host.Read(ctx, knob.Ref{Knob: knob.IRQEffective, Target: s.Target})
+	is, ok1 := set(eff)
+	want, ok2 := set(s.Got)
+	if !ok1 || !ok2 || is.SubsetOf(want) {
+		return s.Note
+	}
+	return fmt.Sprintf("written, not in effect: interrupts still go to cpu %s", is)
 }
 
 // restore puts a setting back to want if it holds a value that is ours. It returns what is left

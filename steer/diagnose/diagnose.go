@@ -73,7 +73,7 @@ type Input struct {
 
 // Diagnose says what is wrong, what was checked, and what could not be seen.
 func Diagnose(in Input) *Report {
-	r := &Report{Findings: []Finding{}, Checked: []string{}, Unmeasured: []Unmeasured{}}
+	r := &Report{Named: in.Devices, Findings: []Finding{}, Checked: []string{}, Unmeasured: []Unmeasured{}}
 	if in.Sample == nil {
 		r.unmeasured("receive load", "no sample was taken", "all")
 		r.note901("host")

@@ -176,8 +176,9 @@ type Report struct {
 	// Checked is what was looked at and found in order, as sentences.
 	Checked    []string     `json:"checked"`
 	Unmeasured []Unmeasured `json:"unmeasured"`
-	// Loads is each CPU's time in the interval, for plan.
-	Loads []Load `json:"-"`
+	// Loads is each CPU's time in the interval, for plan, and Named the interfaces asked for.
+	Loads []Load   `json:"-"`
+	Named []string `json:"-"`
 }
 
 // Worst returns the highest severity, false when there is no finding.

@@ -137,9 +137,10 @@ func (v *view) masks(r *Report, done map[string]bool) {
 // wrongMask judges one mask by where its work was really done: a CPU of the
 // mask that did nothing is no fault.
 func (v *view) wrongMask(device string, queue int, m cpuset.Set) (Finding, bool) {
+	done := v.backlogTime(m)
 	work := func(on cpuset.Set) (t float64) {
-		for c := range on.All() {
-			t += v.backlogTime(on)[c]
+		for c := range on.Intersect(m).All() {
+			t += done[c]
 		}
 		return t
 	}

@@ -64,6 +64,13 @@ func Make(in Input) *Plan {
 	if p.Goal == "" || p.Goal == Auto {
 		p.Goal = Balanced
 	}
+	if in.Snapshot == nil {
+		in.Snapshot = &knob.Snapshot{}
+	}
+	if in.Topology == nil {
+		in.Topology = flat(in.Report.Loads)
+		p.reason("the CPU topology is not known: siblings, nodes and isolated CPUs were not avoided")
+	}
 	m := maker{in: in, p: p, background: map[int]float64{}}
 	for _, l := range in.Report.Loads {
 		m.background[l.CPU] = 1 - l.Idle
@@ -94,6 +101,16 @@ func Make(in Input) *Plan {
 	}
 	p.Identity = identity(in.Snapshot, p.Changes)
 	return p
+}
+
+// flat is the topology of a host that tells none: the CPUs measured, each its own core.
+func flat(loads []diagnose.Load) *topo.Topology {
+	t := &topo.Topology{}
+	for _, l := range loads {
+		t.CPUs = append(t.CPUs, topo.CPU{ID: l.CPU, Core: l.CPU, Node: topo.None, LLC: topo.None, Online: true})
+		t.Online = t.Online.Union(cpuset.Of(l.CPU))
+	}
+	return t
 }
 
 func (p *Plan) reason(format string, args ...any) {
@@ -135,6 +152,11 @@ type maker struct {
 }
 
 func (m *maker) serve(f diagnose.Finding) {
+	dev := f.Site.Device
+	if i := slices.IndexFunc(m.in.NICs, func(n nic.NIC) bool { return n.Name == dev }); i >= 0 && m.in.NICs[i].Kind != nic.Physical && !slices.Contains(m.in.Report.Named, dev) {
+		m.p.reason("%s of %s: it is a virtual device; name it (rxsteer plan %s) to have it steered", f.ID, dev, dev)
+		return
+	}
 	switch f.ID {
 	case "RX301", "RX303":
 		m.rps(f)

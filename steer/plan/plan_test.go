@@ -21,7 +21,7 @@ import (
 // host is an input of n CPUs with one device eth0, and the busy part of each CPU.
 func host(kind nic.Kind, queues int, mask string, busy ...float64) Input {
 	n := len(busy)
-	in := Input{Goal: Balanced, Report: &diagnose.Report{}, Snapshot: &knob.Snapshot{
+	in := Input{Goal: Balanced, Report: &diagnose.Report{Named: []string{"eth0"}}, Snapshot: &knob.Snapshot{
 		Host:    knob.Identity{BootID: "6b0ad1ba-7d3c-4a77-8b6e-2f8f6a4f5f10", Netns: 4026531840, Kernel: "6.12.9"},
 		Devices: []knob.Device{{Name: "eth0", IfIndex: 2, Bus: "0000:00:03.0", Driver: "virtio_net", RXQueues: queues, TXQueues: queues}},
 	}}
@@ -109,6 +109,18 @@ func TestMake(t *testing.T) {
 		{"the policy's knobs",
 			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) { in.Policy.Knobs = []knob.Kind{knob.IRQAffinity} }),
 			"", "the policy does not allow rps-cpus"},
+		{"a virtual device nobody named",
+			host(nic.Virtual, 1, "1", 0.45, 1).find("RX303", 1, map[int]float64{1: 0.95}).but(func(in *Input) { in.Report.Named = nil }),
+			"", "name it (rxsteer plan eth0)"},
+		{"a physical device nobody named",
+			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) { in.Report.Named = nil }),
+			"rps-cpus eth0 rx-0 off→1-2 reorder", ""},
+		{"without topology",
+			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) { in.Topology = nil }),
+			"rps-cpus eth0 rx-0 off→1-2 reorder", "topology is not known"},
+		{"without settings",
+			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) { in.Snapshot = nil }),
+			"", "left alone"},
 		{"every queue",
 			host(nic.Virtual, 2, "0", 0.9, 0).find("RX303", 0, map[int]float64{0: 0.8}),
 			"rps-cpus eth0 rx-0 0→0-1 reorder\nrps-cpus eth0 rx-1 0→0-1 reorder", ""},
@@ -176,7 +188,7 @@ func TestMake(t *testing.T) {
 			var got []string
 			for _, c := range p.Changes {
 				got = append(got, fmt.Sprintf("%s %s %s→%s %s", c.Knob, c.Target, word(c.From.String()), word(c.To.String()), c.Risk))
-				if err := Check(c, test.in.Topology.Online); err != nil {
+				if err := Check(c, cpuset.Range(0, 7)); err != nil {
 					t.Errorf("the plan holds a change no plan may hold: %v", err)
 				}
 				if c.Command == "" || c.Undo == "" || c.Why == "" || len(c.Findings) == 0 {
