@@ -170,9 +170,18 @@ func (e *Ethtool) Coalesce(dev string) (g ethtool.Group, err error) {
 			return unsupported, ""
 		}
 		g = maps.Clone(n.coalesce)
+		if n.paired() {
+			g["tx-usecs"] = 0
+		}
 		return 0, ""
 	})
 	return g, err
+}
+
+// paired: igb_get_coalesce and igb_set_coalesce with IGB_FLAG_QUEUE_PAIRS.
+func (n *device) paired() bool {
+	rx, tx := n.queues()
+	return n.spec.PairedUsecs && max(rx, tx) > n.spec.FewMax
 }
 
 func (e *Ethtool) SetCoalesce(dev string, change ethtool.Group) error {
@@ -180,7 +189,13 @@ func (e *Ethtool) SetCoalesce(dev string, change ethtool.Group) error {
 		if n.coalesce == nil {
 			return unsupported, ""
 		}
+		if n.paired() && change["tx-usecs"] != 0 {
+			return syscall.EINVAL, ""
+		}
 		no, message := merge(n.coalesce, change)
+		if no == 0 && n.paired() {
+			n.coalesce["tx-usecs"] = n.coalesce["rx-usecs"]
+		}
 		if no == 0 { // a device-wide value is written to every queue (mlx5e_ethtool_set_coalesce, virtnet_set_coalesce)
 			for _, q := range n.perQueue {
 				maps.Copy(q, change)

@@ -85,10 +85,13 @@ type NIC struct {
 	Rings, MaxRings ethtool.Group
 	RingStep        uint32 // sizes are rounded up to a multiple
 	Coalesce        ethtool.Group
-	QueueCoalesce   bool // per-queue moderation
-	QueueNoEffect   bool // …is accepted and does nothing
-	Features        map[string]bool
-	Fixed           []string // features that cannot be changed
+	// PairedUsecs: where receive and transmit share vectors (more than FewMax channels),
+	// tx-usecs reads 0, cannot be set and follows rx-usecs.
+	PairedUsecs   bool
+	QueueCoalesce bool // per-queue moderation
+	QueueNoEffect bool // …is accepted and does nothing
+	Features      map[string]bool
+	Fixed         []string // features that cannot be changed
 	// Flips are features that change along: Flips["rx-gro=off"] = "rx-lro=on".
 	Flips map[string]string
 	Pause ethtool.Group

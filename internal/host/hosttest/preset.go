@@ -46,7 +46,7 @@ func IGB(name string, queues int) NIC {
 		HashFields:  map[string]string{"tcp4": "sdfn", "udp4": "sd", "tcp6": "sdfn", "udp6": "sd"},
 		HashChoices: []string{"udp4 sd", "udp4 sdfn", "udp6 sd", "udp6 sdfn"},
 		Rings:       ethtool.Group{"rx": 256, "tx": 256}, MaxRings: ethtool.Group{"rx": 4096, "tx": 4096}, RingStep: 8,
-		Coalesce: ethtool.Group{"rx-usecs": 3},
+		Coalesce: ethtool.Group{"rx-usecs": 3, "tx-usecs": 3}, PairedUsecs: true,
 		Features: offloads(false), Fixed: []string{"rx-lro"},
 		Pause: ethtool.Group{"autoneg": 1, "rx": 1, "tx": 0},
 		Flags: map[string]bool{"legacy-rx": false},
