@@ -34,7 +34,7 @@ type ioctler interface {
 
 // New dials the kernel.
 func New() (*Client, error) {
-	conn, err := genetlink.Dial(&netlink.Config{Strict: true})
+	conn, err := Dial()
 	if err != nil {
 		return nil, Wrap("dial ethtool netlink", err)
 	}
@@ -47,11 +47,27 @@ func New() (*Client, error) {
 		return nil, errors.Join(err, conn.Close(), io.Close())
 	}
 	if c.family != 0 {
-		if c.link, err = mdl.New(); err != nil {
+		c.link, err = mdl.New()
+		if err != nil && !errors.Is(err, unix.ENOPROTOOPT) { // it insists on strict checking, 4.20
 			return nil, errors.Join(Wrap("dial ethtool netlink", err), c.Close())
 		}
 	}
 	return c, nil
+}
+
+// Dial opens a generic netlink connection with extended acknowledgements and strict
+// checking, where the kernel has them. It serves package netdev too.
+func Dial() (*genetlink.Conn, error) {
+	conn, err := genetlink.Dial(nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range [...]netlink.ConnOption{netlink.ExtendedAcknowledge, netlink.GetStrictCheck} {
+		if err := conn.SetOption(o, true); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, nil
 }
 
 // newClient asks for the family over conn; a kernel without it leaves the ioctls.

@@ -58,7 +58,7 @@ func (k *kernel) client(t *testing.T) *Client {
 		k.asked = append(k.asked, fmt.Sprintf("netlink %d", g.Header.Command))
 		f, ok := k.nl[g.Header.Command]
 		if !ok || n.Header.Flags&netlink.Dump == netlink.Dump {
-			return nil, genltest.Error(int(unix.EOPNOTSUPP))
+			return nil, &netlink.OpError{Op: "receive", Err: unix.EOPNOTSUPP}
 		}
 		b, err := f(g.Data)
 		if err != nil {

@@ -103,8 +103,11 @@ func (c *Client) RSS(dev string) ([]RSS, error) {
 	out := []RSS{r}
 	// Kernels before 6.11 refuse the dump: then only the default context is known.
 	msgs, err := c.request("list rss contexts", msgRSSGet, netlink.Dump, dev, nil)
-	if err != nil {
+	if errors.Is(err, ErrNotSupported) {
 		return out, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, b := range msgs {
 		x, err := parseRSS(b)

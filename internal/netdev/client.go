@@ -69,7 +69,7 @@ type Client struct {
 
 // New dials the kernel. A kernel without the family is ErrNotSupported.
 func New() (*Client, error) {
-	conn, err := genetlink.Dial(&netlink.Config{Strict: true})
+	conn, err := ethtool.Dial()
 	if err != nil {
 		return nil, ethtool.Wrap("dial netdev netlink", err)
 	}

@@ -94,7 +94,7 @@ func (m *Machine) write(r Ref, from, to Value) error {
 	if !Holds(now, from) && !Holds(now, settled(now, from, to)) {
 		return fmt.Errorf("%w: planned on %s, is %s", ErrMoved, from, now)
 	}
-	if Holds(now, to) {
+	if Holds(now, to) && !isDefaultTable(to) {
 		return nil
 	}
 	return f.write(m, r, now, to)
@@ -102,9 +102,10 @@ func (m *Machine) write(r Ref, from, to Value) error {
 
 // Holds reports whether a setting that reads now is as want says: equal, or,
 // for a group, equal in every attribute that want names. Two absent values hold
-// each other; unknown never does.
+// each other; unknown never does. Every table holds DefaultTable: the kernel does not
+// tell whose it is.
 func Holds(now, want Value) bool {
-	if now.Equal(want) {
+	if now.Equal(want) || isDefaultTable(want) && strings.HasPrefix(now.json, "[") {
 		return true
 	}
 	n, ok1 := now.fields()

@@ -30,6 +30,8 @@ func TestHoldsDeltaUndo(t *testing.T) {
 		{"group against a number", now, Int(3), false, "3", now.JSON()},
 		{"numbers", Int(3), Int(3), true, "3", "3"},
 		{"sets however written", Set(cpuset.Of(0, 1, 2, 8)), Text("0-2,8"), true, `"0-2,8"`, `"0-2,8"`},
+		{"any table may be the driver's", List([]int{0, 1}), DefaultTable(), true, "[]", "[0,1]"},
+		{"a default table is not a certain one", DefaultTable(), List([]int{0, 1}), false, "[0,1]", "[]"},
 		{"absent holds absent", Absent("a"), Absent("b"), true, "", ""},
 		{"unknown holds nothing", Unknown("x"), Unknown("x"), false, "", ""},
 		{"an empty group asks for nothing that could hold", now, Fields(nil), false, "{}", "{}"},
