@@ -12,12 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/rxsteer/rxsteer/lab/scenarios"
 	"github.com/rxsteer/rxsteer/lab/vm/qemu"
 )
 
@@ -79,39 +78,35 @@ func (r *row) problems() []string {
 	case rig.NoFexit == "" && math.Abs(rig.FexitRatio-1) > within:
 		out = append(out, fmt.Sprintf("ours/fexit is %.3f, want within %g %%", rig.FexitRatio, 100*within))
 	}
-	sort.Strings(out)
+	slices.Sort(out)
 	return out
 }
 
-// Run asks each machine and, if host, this one, prints the table and returns a Failure
-// where an answer is wrong. A kernel whose package is gone is a line, not a failure. dir is
-// for programs.
-func Run(ctx context.Context, cache *qemu.Cache, dir string, machines []qemu.Machine, host bool) error {
-	probe := filepath.Join(dir, "probe")
-	traffic := filepath.Join(dir, "rxtraffic")
-	if err := errors.Join(scenarios.Build(ctx, "./lab/matrix/probe", probe), scenarios.Build(ctx, "./lab/cmd/rxtraffic", traffic)); err != nil {
-		return err
+// Run asks each machine and this host, prints the table and returns a Failure where an
+// answer is wrong. A kernel whose package is gone is a line, not a failure. bin are the
+// programs for guests, among them the probe.
+func Run(ctx context.Context, cache *qemu.Cache, bin []string, machines []qemu.Machine) error {
+	i := slices.IndexFunc(bin, func(b string) bool { return filepath.Base(b) == "rxprobe" })
+	if i < 0 {
+		return &qemu.Failure{Code: qemu.ExitLab, Line: "matrix: rxprobe is not among the programs"}
 	}
 	var rows []row
 	for _, m := range machines {
-		rows = append(rows, guest(ctx, cache, m, probe, traffic))
+		rows = append(rows, guest(ctx, cache, m, bin))
 	}
-	if host {
-		rows = append(rows, thisHost(ctx, probe))
-	}
-	return report(rows)
+	return report(append(rows, thisHost(ctx, bin[i])))
 }
 
 // A guest's packets cost 8 ms each: under TCG the rest of a poll takes 50 to 300 µs
 // and depends on what the other virtual CPUs do, which must stay small beside the burn.
 const guestScript = `host_bg "rxtraffic send --to 10.77.0.2:9000 --flows 4 --rate 60 --for 2m"
 n=100; while [ "$(cat /sys/class/net/eth0/statistics/rx_packets)" -lt 20 ] && [ $n -gt 0 ]; do usleep 100000; n=$((n-1)); done
-probe -dev eth0 -for 1s -burn 8ms >/share/answer.json`
+rxprobe -dev eth0 -for 1s -burn 8ms >/share/answer.json`
 
-func guest(ctx context.Context, cache *qemu.Cache, m qemu.Machine, probe, traffic string) row {
+func guest(ctx context.Context, cache *qemu.Cache, m qemu.Machine, bin []string) row {
 	start := time.Now()
 	r := row{machine: m.NIC, answer: &Answer{Kernel: m.Kernel}}
-	res, err := cache.Boot(ctx, m, qemu.Job{Script: guestScript, Bin: []string{probe, traffic}, Timeout: 2 * time.Minute})
+	res, err := cache.Boot(ctx, m, qemu.Job{Script: guestScript, Bin: bin, Timeout: 3 * time.Minute})
 	r.took = time.Since(start)
 	switch {
 	case err != nil:

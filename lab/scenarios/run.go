@@ -26,6 +26,7 @@ var programs = map[string]string{
 	"rxtraffic": "./lab/cmd/rxtraffic",
 	"rxburn":    "./lab/cmd/rxburn",
 	"rxfacts":   "./lab/scenarios/rxfacts",
+	"rxprobe":   "./lab/matrix/probe",
 }
 
 // BuildPrograms builds the module's programs for guests into dir. It runs in the module.
@@ -33,7 +34,7 @@ func BuildPrograms(ctx context.Context, dir string) ([]string, error) {
 	var out []string
 	for name, pkg := range programs {
 		file := filepath.Join(dir, name)
-		if err := Build(ctx, pkg, file); err != nil {
+		if err := build(ctx, pkg, file); err != nil {
 			return nil, err
 		}
 		out = append(out, file)
@@ -42,8 +43,8 @@ func BuildPrograms(ctx context.Context, dir string) ([]string, error) {
 	return out, nil
 }
 
-// Build builds one static program of the module.
-func Build(ctx context.Context, pkg, file string) error {
+// build builds one static program of the module.
+func build(ctx context.Context, pkg, file string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if log, err := cmd.CombinedOutput(); err != nil {
@@ -66,7 +67,7 @@ func (s *Scenario) script() string {
 	line("set +e")
 	line("tool status status")
 	if s.BurnUs > 0 {
-		line("rxburn --us %g --for 10m eth0 2>/tmp/burn >/dev/null & n=300; until grep -q ready /tmp/burn || [ $n = 0 ]; do usleep 100000; n=$((n-1)); done", s.BurnUs)
+		line("rxburn --us %g --for 10m eth0 2>/tmp/burn >/dev/null & n=300; until grep -qs ready /tmp/burn || [ $n = 0 ]; do usleep 100000; n=$((n-1)); done", s.BurnUs)
 		line("grep ready /tmp/burn || { cat /tmp/burn; exit 70; }")
 	}
 	sink := s.Sink
@@ -74,7 +75,7 @@ func (s *Scenario) script() string {
 		sink = "rxtraffic recv --listen 0.0.0.0:9000 --every 20ms --for 10m"
 	}
 	line("%s >/dev/null 2>/tmp/sink &", sink)
-	line("n=100; until grep -q ready /tmp/sink || [ $n = 0 ]; do usleep 50000; n=$((n-1)); done")
+	line("n=100; until grep -qs ready /tmp/sink || [ $n = 0 ]; do usleep 50000; n=$((n-1)); done")
 	line("say traffic")
 	for _, l := range s.Traffic {
 		line("host_bg %s", quote(l))
@@ -105,9 +106,9 @@ func (s *Scenario) script() string {
 		line("say plan")
 		line("tool plan plan --for %v --goal %s -w plan.yaml %s", s.Measure, goal, s.Diagnose)
 		if len(s.Achieved) > 0 {
-			allow := "reorder,untested"
-			if s.Allow != "" {
-				allow += "," + s.Allow
+			allow := s.Allow
+			if allow == "" {
+				allow = "reorder"
 			}
 			line("say apply")
 			line("tool apply apply --yes --allow %s plan.yaml", allow)
@@ -142,10 +143,11 @@ type Outcome struct {
 	Scenario Scenario
 	Sections map[string]Verdict
 	Verdict  Verdict
-	Failed   []string // assertions that failed, with what was seen
-	Findings []string // what diagnose found: "RX203 critical eth0: …"
-	Err      error    // for Unavailable and Broken
-	Log      string   // of the guest
+	Failed   []string          // assertions that failed, with what was seen
+	Findings []string          // what diagnose found: "RX203 critical eth0: …"
+	Err      error             // for Unavailable and Broken
+	Log      string            // of the guest
+	Files    map[string][]byte // that the guest left
 	Took     time.Duration
 }
 
@@ -176,7 +178,7 @@ func Run(ctx context.Context, cache *qemu.Cache, bin []string, s Scenario, outpu
 		}
 		return o
 	}
-	o.Log = res.Output
+	o.Log, o.Files = res.Output, res.Files
 	if res.Status != 0 {
 		o.Verdict = Broken
 		o.Err = &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("scenario %s: its script ended with status %d before the measurement", s.Name, res.Status)}

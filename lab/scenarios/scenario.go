@@ -35,7 +35,7 @@ type Scenario struct {
 	Meanwhile []string      `yaml:"meanwhile"`
 	Measure   time.Duration `yaml:"measure"`  // how long facts are taken and diagnose looks; 4s when 0
 	Goal      string        `yaml:"goal"`     // of plan; auto when empty
-	Allow     string        `yaml:"allow"`    // of apply, beside untested
+	Allow     string        `yaml:"allow"`    // of apply; reorder when empty
 	Diagnose  string        `yaml:"diagnose"` // further arguments of diagnose and plan
 	// Act replaces plan and apply: it does what only this scenario needs. Each *.json that it
 	// leaves in /share is a document for the assertions.
@@ -48,7 +48,7 @@ type Scenario struct {
 	Achieved []string          `yaml:"achieved"`  // assertions
 	Pending  map[string]string `yaml:"pending"`   // section → subject of the issue that brings it
 
-	Timeout time.Duration `yaml:"timeout"` // of the guest; 90s when 0
+	Timeout time.Duration `yaml:"timeout"` // of the guest; 2m when 0
 	Slow    bool          `yaml:"slow"`    // not part of quick runs
 	CI      bool          `yaml:"ci"`      // part of make check
 }
@@ -98,7 +98,7 @@ var findingID = regexp.MustCompile(`^RX[0-9]{3}( [^ ]+)?$`)
 
 // Parse reads a scenario; unknown keys and malformed assertions are errors that show the line.
 func Parse(file string, text []byte) (Scenario, error) {
-	s := Scenario{Name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Measure: 4 * time.Second, Timeout: 90 * time.Second}
+	s := Scenario{Name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Measure: 4 * time.Second, Timeout: 2 * time.Minute}
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&s); err != nil {
 		return s, fmt.Errorf("parse scenario %s: %w", file, err)
 	}

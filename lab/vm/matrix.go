@@ -31,9 +31,9 @@ func runMatrix(ctx context.Context, kernels []string) error {
 		return err
 	}
 	defer l.close()
-	return l.matrix(ctx, machines, true)
+	return l.matrix(ctx, machines)
 }
 
-func (l *lab) matrix(ctx context.Context, machines []qemu.Machine, host bool) error {
-	return matrix.Run(ctx, l.cache, l.dir, machines, host)
+func (l *lab) matrix(ctx context.Context, machines []qemu.Machine) error {
+	return matrix.Run(ctx, l.cache, l.bin, machines)
 }

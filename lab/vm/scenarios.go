@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,13 +19,22 @@ import (
 type lab struct {
 	cache *qemu.Cache
 	bin   []string
-	dir   string
+	dir   string // "" where the programs are somebody else's
+	out   string // keeps the guests' files, "" nowhere
 }
 
+// openLab builds the programs, or takes them from the folder $RXSTEER_LAB_BIN.
 func openLab(ctx context.Context) (*lab, error) {
 	cache, err := qemu.OpenCache()
 	if err != nil {
 		return nil, err
+	}
+	if built := os.Getenv("RXSTEER_LAB_BIN"); built != "" {
+		bin, err := filepath.Glob(filepath.Join(built, "rx*"))
+		if err != nil || len(bin) == 0 {
+			return nil, &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("find programs in RXSTEER_LAB_BIN: %d there (%v)", len(bin), err)}
+		}
+		return &lab{cache: cache, bin: bin}, nil
 	}
 	dir, err := os.MkdirTemp("", "rxlab")
 	if err != nil {
@@ -38,7 +48,11 @@ func openLab(ctx context.Context) (*lab, error) {
 	return l, nil
 }
 
-func (l *lab) close() { os.RemoveAll(l.dir) }
+func (l *lab) close() {
+	if l.dir != "" {
+		os.RemoveAll(l.dir)
+	}
+}
 
 func list(_ context.Context, _ []string) error {
 	all, err := scenarios.All()
@@ -62,6 +76,7 @@ func machine(m qemu.Machine) string {
 func runScenarios(ctx context.Context, args []string) error {
 	set := flag.NewFlagSet("run", flag.ContinueOnError)
 	verbose := set.Bool("v", false, "print the guest's output while it runs")
+	out := set.String("out", "", "keep the files that each guest left below `DIR`")
 	if err := set.Parse(args); err != nil || set.NArg() == 0 {
 		return flag.ErrHelp
 	}
@@ -78,6 +93,7 @@ func runScenarios(ctx context.Context, args []string) error {
 		return err
 	}
 	defer l.close()
+	l.out = *out
 	return l.run(ctx, chosen, *verbose)
 }
 
@@ -95,9 +111,29 @@ func (l *lab) run(ctx context.Context, chosen []scenarios.Scenario, verbose bool
 		fmt.Printf("--- (%s) %s: %s [%s]\n", s.Issue, s.Name, s.What, machine(s.Machine))
 		o := scenarios.Run(ctx, l.cache, l.bin, s, output)
 		printOutcome(o, verbose)
+		if err := l.keep(o); err != nil {
+			return err
+		}
 		outcomes = append(outcomes, o)
 	}
 	return table(outcomes)
+}
+
+// keep writes what a guest left to out/SCENARIO.
+func (l *lab) keep(o *scenarios.Outcome) error {
+	if l.out == "" {
+		return nil
+	}
+	dir := filepath.Join(l.out, o.Scenario.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, data := range o.Files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func printOutcome(o *scenarios.Outcome, verbose bool) {
@@ -185,7 +221,7 @@ func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels
 	}
 	var worst error
 	for _, step := range []func() error{
-		func() error { return l.matrix(ctx, kernels, true) },
+		func() error { return l.matrix(ctx, kernels) },
 		func() error { return l.truth(ctx, maps) },
 		func() error { return l.run(ctx, chosen, false) },
 	} {

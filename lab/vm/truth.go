@@ -2,14 +2,91 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/rxsteer/rxsteer/lab/vm/qemu"
+	"github.com/rxsteer/rxsteer/lab/vm/truth"
 )
 
-var ciTruth = []qemu.Machine{}
+// ciTruth is the machines of make check: two kernels, igb and virtio.
+var ciTruth = []qemu.Machine{{Kernel: "6.12", NIC: "igb"}, {Kernel: "6.1", NIC: "virtio"}}
 
-func fullTruth() []qemu.Machine { return nil }
+// fullTruth is every NIC on every kernel, and igb's other vector names and two nodes.
+func fullTruth() []qemu.Machine {
+	out := []qemu.Machine{{Kernel: "6.12", NIC: "igb", Queues: 8, SMP: 8, NUMA: true}, {Kernel: "6.12", NIC: "virtio", Queues: 2, NUMA: true}}
+	for _, k := range qemu.Kernels {
+		for _, n := range qemu.NICs {
+			out = append(out, qemu.Machine{Kernel: k, NIC: n})
+		}
+	}
+	return out
+}
 
-func runTruth(ctx context.Context, args []string) error { return nil }
+// runTruth takes NIC names and kernels in any order ("igb 6.12"); without any it does all.
+func runTruth(ctx context.Context, args []string) error {
+	l, err := openLab(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	var machines []qemu.Machine
+	for _, m := range fullTruth() {
+		take := true
+		for _, a := range args {
+			take = take && (a == m.Kernel || a == m.NIC)
+		}
+		if take {
+			machines = append(machines, m)
+		}
+	}
+	return l.truth(ctx, machines)
+}
 
-func (l *lab) truth(ctx context.Context, machines []qemu.Machine) error { return nil }
+// truth compares rxsteer's map with the kernel's own words in each machine.
+func (l *lab) truth(ctx context.Context, machines []qemu.Machine) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nmap of\tcompared\tdifferent\ts\tverdict")
+	var wrong, broken []string
+	code := qemu.ExitLab
+	for _, m := range machines {
+		res, err := l.cache.Boot(ctx, m, qemu.Job{Script: truth.Script, Bin: l.bin})
+		if err != nil {
+			verdict := "unavailable"
+			if c := qemu.ExitCode(err); c != qemu.ExitUnavailable {
+				verdict, code = "BROKEN", c
+				broken = append(broken, err.Error())
+				if f, ok := errors.AsType[*qemu.Failure](err); ok {
+					fmt.Println(f.Log)
+				}
+			}
+			fmt.Fprintf(w, "%s\t-\t-\t-\t%s\n", machine(m), verdict)
+			continue
+		}
+		n, diffs, err := truth.Compare(res.Files)
+		verdict := "pass"
+		switch {
+		case err != nil:
+			verdict = "FAIL"
+			wrong = append(wrong, fmt.Sprintf("%s: %v", machine(m), err))
+		case len(diffs) > 0:
+			verdict = "FAIL"
+			wrong = append(wrong, machine(m))
+			fmt.Printf("%s\n  %s\n", machine(m), strings.Join(diffs, "\n  "))
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.0f\t%s\n", machine(m), n, len(diffs), res.Took.Seconds(), verdict)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	switch {
+	case len(wrong) > 0:
+		return &qemu.Failure{Code: qemu.ExitAssertion, Line: "status differs from the truth: " + strings.Join(wrong, "; ")}
+	case len(broken) > 0:
+		return &qemu.Failure{Code: code, Line: strings.Join(broken, "; ")}
+	}
+	return nil
+}
