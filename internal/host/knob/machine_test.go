@@ -3,6 +3,7 @@ package knob_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/ethtool"
@@ -410,5 +412,30 @@ func BenchmarkSnapshot64Queues(b *testing.B) {
 	}
 	for b.Loop() {
 		snapshot(b, m)
+	}
+}
+
+// Without the map of package nic the vectors of a device come from its msi_irqs, virtio's
+// from the PCI device above it.
+func TestVectorsFoundInFiles(t *testing.T) {
+	for _, nic := range []hosttest.NIC{
+		hosttest.IGB("eth0", 4), hosttest.IXGBE("eth0", 4), hosttest.MLX5("eth0", 4), hosttest.Virtio("eth0", "virtio2", 4),
+		hosttest.VMXNET3("eth0", 4), hosttest.ENA("eth0", 4), hosttest.E1000E("eth0"), hosttest.Veth("eth0", 2, 2),
+	} {
+		h := hosttest.New(t, hosttest.Spec{CPUs: hosttest.Small(4), NICs: []hosttest.NIC{nic}})
+		var got []int
+		for _, x := range snapshot(t, machine(t, h), "eth0").Settings {
+			var n int
+			if x.Knob == knob.IRQAffinity {
+				if _, err := fmt.Sscanf(x.Target.Part(), "irq-%d", &n); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, n)
+			}
+		}
+		want := h.IRQs("eth0")
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", nic.Driver, diff)
+		}
 	}
 }
