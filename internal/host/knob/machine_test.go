@@ -188,6 +188,33 @@ func TestChannelsMoveWhatHangsOnThem(t *testing.T) {
 	}
 }
 
+// Undoing a table gives it back to the driver, else it would stay the user's and block
+// shrinking channels for good: seen on igb, whose own table cannot be had by asking.
+func TestAnUndoneTableIsTheDriversAgain(t *testing.T) {
+	h := hosttest.New(t, hosttest.Spec{CPUs: hosttest.Small(8), NICs: []hosttest.NIC{hosttest.MLX5("eth0", 8)}})
+	m := machine(t, h)
+	table := knob.Ref{Knob: knob.RSSTable, Target: "eth0"}
+	channels := knob.Ref{Knob: knob.Channels, Target: "eth0"}
+	was := m.Read(t.Context(), table)
+	mine, _ := other(table, was)
+	if err := m.Write(t.Context(), table, was, mine); err != nil {
+		t.Fatal(err)
+	}
+	few := knob.Fields(map[string]any{"combined": 4})
+	if err := m.Write(t.Context(), channels, m.Read(t.Context(), channels), few); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("shrinking below a user's table: %v", err)
+	}
+	if err := m.Write(t.Context(), table, mine, was); err != nil {
+		t.Fatal(err)
+	}
+	if now := m.Read(t.Context(), table); !now.Equal(was) {
+		t.Errorf("put back %s, reads %s", was, now)
+	}
+	if err := m.Write(t.Context(), channels, m.Read(t.Context(), channels), few); err != nil {
+		t.Errorf("after the undo: %v", err)
+	}
+}
+
 // A vector number that another device got since must not be written.
 func TestAffinityOfAForeignVectorIsNotWritten(t *testing.T) {
 	h := hosttest.New(t, hosttest.Spec{CPUs: hosttest.Small(4), NICs: []hosttest.NIC{hosttest.IGB("eth0", 4), hosttest.MLX5("eth1", 2)}})

@@ -116,7 +116,31 @@ func writeRSS(m *Machine, r Ref, _, to Value) error {
 			return err
 		}
 	}
-	return m.c.Ethtool.SetRSS(r.Target.Device(), c, change)
+	dev := r.Target.Device()
+	if c == 0 && m.looksDefault(dev, change.Table) && m.c.Ethtool.SetRSS(dev, 0, ethtool.RSSChange{Default: true}) == nil {
+		if now := readRSS(m, r); now.Equal(to) {
+			return nil
+		}
+	}
+	return m.c.Ethtool.SetRSS(dev, c, change)
+}
+
+// looksDefault reports whether a table is the one the kernel makes by itself: the queues in
+// turn (ethtool_rxfh_indir_default). Such a table is given back to the driver rather
+// than written, because one that was written counts as the user's: it no longer
+// follows the number of channels and blocks shrinking it (IFF_RXFH_CONFIGURED). An undo
+// would else leave that behind. igb's own table, in blocks, has no such way back.
+func (m *Machine) looksDefault(dev string, table []int) bool {
+	rx, _ := m.queues(dev)
+	if len(rx) < 2 || len(table) < len(rx) {
+		return false
+	}
+	for i, q := range table {
+		if q != i%len(rx) {
+			return false
+		}
+	}
+	return true
 }
 
 func commandRSS(r Ref, v Value) string {
