@@ -156,7 +156,8 @@ type view struct {
 	cpus    map[int]collector.CPU
 	loads   []Load
 	load    map[int]Load
-	usable  cpuset.Set // online and not kept free of other work
+	polls   map[int]uint64 // packets polled on each CPU
+	usable  cpuset.Set     // online and not kept free of other work
 	online  cpuset.Set
 	topo    map[int]topo.CPU
 	nics    map[string]nic.NIC
@@ -165,9 +166,12 @@ type view struct {
 
 func newView(in Input) *view {
 	v := &view{in: in, s: in.Sample, seconds: in.Sample.Interval.Seconds(),
-		cpus: map[int]collector.CPU{}, load: map[int]Load{}, topo: map[int]topo.CPU{}, nics: map[string]nic.NIC{}}
+		cpus: map[int]collector.CPU{}, load: map[int]Load{}, polls: map[int]uint64{}, topo: map[int]topo.CPU{}, nics: map[string]nic.NIC{}}
 	for _, c := range v.s.CPUs {
 		v.cpus[c.CPU] = c
+	}
+	for _, p := range v.s.NAPIs {
+		v.polls[p.CPU] += p.Packets
 	}
 	v.loads = loads(v.s)
 	for _, l := range v.loads {

@@ -146,6 +146,10 @@ func TestFindings(t *testing.T) {
 			busy(3, 0.9, 0, 880000).poll("eth0", 3, 3, 0.9, 880000).poll("eth0", 4, 4, 0.01, 9000), "RX101 warning eth0 []", "queue imbalance, not interrupt imbalance"},
 		{"polls themselves hot under RPS", newWorld(4).nic("eth0", nic.Physical, 1, "1-3").carry("eth0", 900000).
 			busy(0, 0.9, 0, 900000).busy(1, 0.1, 0, 300000).poll("eth0", 0, 0, 0.9, 900000), "RX101 warning eth0 []", "to polling eth0 itself"},
+		{"RPS hands the work back to the polling CPU", newWorld(4).nic("eth0", nic.Physical, 1, "0").carry("eth0", 900000).
+			busy(0, 0.9, 0, 900000).poll("eth0", 0, 0, 0.5, 900000).poll("", -1, 0, 0.4, 900000), "RX303 warning eth0 [RX101]", "names cpu 0 alone"},
+		{"hot under a mask of offline CPUs", newWorld(4).nic("eth0", nic.Physical, 1, "6-7").carry("eth0", 900000).
+			busy(0, 0.9, 0, 900000).poll("eth0", 0, 0, 0.9, 900000), "RX303 warning eth0 [RX101]", "RPS does nothing"},
 		{"veth without NAPI, RPS off", newWorld(4).nic("veth0", nic.Virtual, 1).carry("veth0", 400000).
 			busy(1, 0.8, 0.1, 400000).poll("", -1, 1, 0.8, 400000), "RX301 warning veth0 [RX101]", "no interrupt of its own"},
 		{"tap of several queues polled by one CPU", newWorld(4).nic("tap0", nic.Virtual, 4).carry("tap0", 400000).

@@ -61,14 +61,7 @@ func percent(ratio float64) string { return fmt.Sprintf("%.0f %%", ratio*100) }
 
 // packets is the packets per second a CPU handled: through its stack, or polled there.
 func (v *view) packets(cpu int) float64 {
-	n := v.cpus[cpu].Processed
-	var polled uint64
-	for _, p := range v.s.NAPIs {
-		if p.CPU == cpu {
-			polled += p.Packets
-		}
-	}
-	return float64(max(n, polled)) / v.seconds
+	return float64(max(v.cpus[cpu].Processed, v.polls[cpu])) / v.seconds
 }
 
 func (v *view) othersMean(cpu int) float64 {
@@ -548,7 +541,17 @@ func (v *view) pollCause(cpu int, device string, queues []int, share float64) Fi
 	}
 	load := percent(v.load[cpu].NetRX)
 	virtual := n.Kind == nic.Virtual
+	on := rps.Intersect(v.online)
+	if !on.IsEmpty() && on.SubsetOf(v.siblings(cpuset.Of(cpu))) {
+		return v.rpsCause(cpu, device, nil, 0) // RPS hands the work back to the core that polls
+	}
 	switch {
+	case !rps.IsEmpty() && on.IsEmpty():
+		f := v.finding("RX303", cpu, device, device)
+		f.Summary = fmt.Sprintf("the RPS mask of %s (%s) holds only CPUs that are offline, so RPS does nothing: cpu %d spends %s in its receive softirq while %s", device, rps, cpu, load, v.freeText(cpu))
+		f.Remedy = fmt.Sprintf("set rps_cpus of %s to free physical cores that are online", device)
+		site(&f, true)
+		return f
 	case rps.IsEmpty() && (virtual || len(all) <= 1 || len(all) < usable.Len() && len(busy)*4 >= len(all)*3 && spread(where)):
 		f := v.finding("RX301", cpu, device, device)
 		switch {
