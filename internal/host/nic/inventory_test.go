@@ -71,6 +71,11 @@ func TestMap(t *testing.T) {
 			! netlink says IRQ 99 serves rx 0 of eth0, but no handler
 			! netlink says IRQ 99 serves tx 0 of eth0, but no handler
 			! the name of IRQ 41`}, 99, 42),
+		withNetlink(mapCase{name: "netlink and names without a queue", interrupts: table("40 PCI-MSIX-0000:03:00.0 0 foo-admin", "41 PCI-MSIX-0000:03:00.0 1 foo", "42 PCI-MSIX-0000:03:00.0 2 foo"), ports: []port{igb},
+			want: "eth0: rx 0-1 tx 0-1 irq 41-42 netlink; control 40"}, 41, 42),
+		{name: "an unknown vector beside known ones, and tx queues without one", interrupts: table("40 PCI-MSI 0 admin", "41 PCI-MSI 1 eth0-TxRx-0", "42 PCI-MSI 2 eth0-TxRx-1"),
+			ports: []port{{name: "eth0", driver: "igb", path: dev, msi: "40-42", rx: 2, tx: 4}},
+			want:  "eth0: rx 0-1 tx 0-1 irq 41-42 msi; tx 2-3 irq ?; control 40"},
 		{name: "separate vectors", interrupts: table("40 PCI-MSI 0 eth0", "41 PCI-MSI 1 eth0-rx-0", "42 PCI-MSI 2 eth0-rx-1", "43 PCI-MSI 3 eth0-tx-0", "44 PCI-MSI 4 eth0-tx-1"),
 			ports: []port{{name: "eth0", driver: "igb", path: dev, msi: "40-44", rx: 2, tx: 2}},
 			want:  "eth0: rx 0-1 irq 41-42 msi; tx 0-1 irq 43-44 msi; control 40"},

@@ -63,7 +63,6 @@ type mapping struct {
 	names   map[string]int
 	seen    int // vectors found, placed or not
 	control []candidate
-	netlink bool // the netdev family knows this device's queues
 }
 
 // at returns the link of a queue that exists, nil for another.
@@ -124,7 +123,6 @@ func (m *mapping) readNetlink() {
 			m.problem("netdev netlink tells of %s of %s, which sysfs does not have", r, m.Name)
 			continue
 		}
-		m.netlink = true
 		l.napi, l.xsk = q.NAPI, q.XSK
 		n, ok := byID[q.NAPI]
 		if q.NAPI != 0 && !ok && len(napis) > 0 {
@@ -203,9 +201,6 @@ func (m *mapping) candidates() {
 	if usb != "" && len(m.found) > 0 {
 		m.note("%s is on the USB bus %s: its interrupt is that of the host controller and is shared with every device there", m.Name, usb)
 	}
-	// An own vector without a handler is normal (a driver may allocate more
-	// than it requests), but an own vector that /proc/interrupts does not
-	// list cannot be named.
 }
 
 func (m *mapping) usbCandidates() []candidate {
@@ -410,14 +405,22 @@ func (m *mapping) functionOf(irq int) string {
 // taken in MSI-X order, which is a guess and said to be one.
 func (m *mapping) byOrder() {
 	var rest []candidate
-	named := m.anyLinked()
-	for _, c := range m.found {
-		// Beside indexed vectors a bare interface name is the link or mailbox vector.
-		if named && m.names[c.name] == 1 && c.bare() {
-			m.control = append(m.control, c)
-			continue
+	served := make(map[int]bool)
+	for _, l := range m.links {
+		if l.irq != None {
+			served[l.irq] = true
 		}
-		rest = append(rest, c)
+	}
+	for _, c := range m.found {
+		switch {
+		case served[c.irq]:
+		case len(served) > 0 && m.names[c.name] == 1:
+			// Beside vectors whose queues are known, one that tells none is the link,
+			// mailbox or admin vector.
+			m.control = append(m.control, c)
+		default:
+			rest = append(rest, c)
+		}
 	}
 	m.found = nil
 	if len(rest) == 0 {
@@ -439,7 +442,7 @@ func (m *mapping) byOrder() {
 		}
 		return
 	}
-	if len(rest) < len(m.device.rx) {
+	if len(served) > 0 || len(rest) < len(m.device.rx) {
 		m.problem("%d vectors of %s have no queue in their names and there are %d rx queues: which serves which is not known", len(rest), m.Name, len(m.device.rx))
 		return
 	}
@@ -466,20 +469,6 @@ func compareLines(all []candidate, a, b candidate) int {
 	return cmp.Compare(a.irq, b.irq)
 }
 
-// bare reports that the name is only an interface, without anything after it.
-func (c candidate) bare() bool {
-	return slices.ContainsFunc(c.labels, func(l label) bool { return l.device != "" && l.device == c.name })
-}
-
-func (m *mapping) anyLinked() bool {
-	for _, l := range m.links {
-		if l.irq != None && l.by != ByNetlink {
-			return true
-		}
-	}
-	return false
-}
-
 // queues lists the queues that exist, receive first.
 func (m *mapping) queues() []role {
 	out := make([]role, 0, len(m.device.rx)+len(m.device.tx))
@@ -492,12 +481,9 @@ func (m *mapping) queues() []role {
 	return out
 }
 
-// open lists the queues whose interrupt no name has told yet.
+// open lists the queues whose interrupt nobody has told yet.
 func (m *mapping) open() []role {
-	return slices.DeleteFunc(m.queues(), func(r role) bool {
-		l := m.at(r)
-		return l.irq != None && l.vector != ""
-	})
+	return slices.DeleteFunc(m.queues(), func(r role) bool { return m.at(r).irq != None })
 }
 
 // readChannels takes the channels of a vmbus device: they have a CPU and no
