@@ -37,6 +37,7 @@ type OS struct {
 }
 
 func (o OS) path(p string) string {
+	p = filepath.Join("/", p) // no way out of the roots by ".."
 	switch {
 	case o.Proc != "" && (p == "/proc" || strings.HasPrefix(p, "/proc/")):
 		return filepath.Join(o.Proc, strings.TrimPrefix(p, "/proc"))

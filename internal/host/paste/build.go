@@ -17,8 +17,12 @@ import (
 	"github.com/rxsteer/rxsteer/internal/host/vector"
 )
 
-// Topology is the CPUs the texts name; cores, caches and nodes are not in them.
+// Topology is the CPUs the texts name; cores, caches and nodes are not in them, unless a bundle's
+// own file tells.
 func (h *Host) Topology() *topo.Topology {
+	if h.Saved.Topology != nil {
+		return h.Saved.Topology
+	}
 	return topo.FromSets(h.Possible, h.Online, h.Isolated, h.NoHzFull)
 }
 
@@ -200,8 +204,12 @@ func (h *Host) ifindex(names []string) map[string]int {
 	return out
 }
 
-// NICs are the interfaces the texts name, by name, with their queues as the vectors' names tell them.
+// NICs are the interfaces the texts name, by name, with their queues as the vectors' names tell them;
+// in a bundle those that were mapped on the host.
 func (h *Host) NICs() []nic.NIC {
+	if h.Saved.NICs != nil {
+		return h.Saved.NICs
+	}
 	names := h.names()
 	names = names[:min(len(names), maxNames)]
 	index := h.ifindex(names)
@@ -327,8 +335,12 @@ func cpusOf(list []QueueMask, device string, tx bool, queue int) (cpuset.Set, bo
 
 const notPasted = "not among the pasted texts"
 
-// Snapshot is what is set, as far as the texts show it; all else is unknown.
+// Snapshot is what is set, as far as the texts show it; all else is unknown. In a bundle it is the one
+// taken on the host.
 func (h *Host) Snapshot() *knob.Snapshot {
+	if h.Saved.Snapshot != nil {
+		return h.Saved.Snapshot
+	}
 	s := &knob.Snapshot{
 		Version: knob.SnapshotVersion, Taken: h.Points[1].Time, Devices: []knob.Device{}, Settings: []knob.Setting{},
 		Host: knob.Identity{Kernel: h.Kernel, CPUs: h.Online.String()},

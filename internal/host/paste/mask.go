@@ -33,7 +33,7 @@ func (m Masker) Mask(text []byte) []byte {
 	var out strings.Builder
 	for line := range strings.Lines(string(text)) {
 		// Versions of four numbers look like addresses.
-		if strings.Contains(line, "version") {
+		if strings.Contains(line, "version") || strings.Contains(line, "firmware") {
 			out.WriteString(line)
 		} else {
 			out.WriteString(m.line(line))

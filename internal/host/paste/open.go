@@ -39,6 +39,7 @@ type Host struct {
 	IRQs                                 []IRQ
 	RPS, XPS                             []QueueMask // Device filled in where it can be told
 	Devices                              []*Device   // by name
+	Saved                                Saved       // rxsteer's own types, in a bundle
 	Events                               []Event
 	// Notes are what was not understood or left out, each naming file and line.
 	Notes []error
@@ -103,7 +104,8 @@ func OpenFS(f fs.FS) (*Host, error) {
 func (h *Host) any() bool {
 	p := h.Points[1]
 	return p.Interrupts != nil || p.Softirqs != nil || p.Softnet != nil || p.Stat != nil || len(p.Links) > 0 || len(p.Stats) > 0 ||
-		len(h.Devices) > 0 || len(h.IRQs) > 0 || len(h.RPS) > 0 || len(h.XPS) > 0 || !h.Online.IsEmpty() || len(h.Notes) > 0 || h.Kernel != "" || h.CmdLine != ""
+		len(h.Devices) > 0 || len(h.IRQs) > 0 || len(h.RPS) > 0 || len(h.XPS) > 0 || !h.Online.IsEmpty() || len(h.Notes) > 0 || h.Kernel != "" || h.CmdLine != "" ||
+		h.Saved.Snapshot != nil || h.Saved.NICs != nil || h.Saved.Topology != nil
 }
 
 // collection is the files by path below the folder.
@@ -222,6 +224,10 @@ var kinds = []string{
 
 func nameOf(base string) (fileName, bool) {
 	n := fileName{point: 1, single: true}
+	if base == snapshotFile || base == nicsFile || base == topologyFile {
+		n.kind = base
+		return n, true
+	}
 	if s, ok := strings.CutSuffix(base, ".0"); ok {
 		base, n.point, n.single = s, 0, false
 	} else if s, ok := strings.CutSuffix(base, ".1"); ok {
@@ -341,6 +347,8 @@ func (h *Host) read(n fileName, file string, b []byte, unnamed map[string]*Devic
 		*map[string]*cpuset.Set{"online": &h.Online, "possible": &h.Possible, "isolated": &h.Isolated, "nohz_full": &h.NoHzFull}[n.kind] = set
 	case "cmdline":
 		h.CmdLine = strings.TrimSpace(string(b[:min(len(b), 1<<16)]))
+	case snapshotFile, nicsFile, topologyFile:
+		fail(h.Saved.load(n.kind, b))
 	case "uname":
 		h.uname(file, string(b[:min(len(b), 4096)]))
 	case "ip-link":
