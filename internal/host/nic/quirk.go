@@ -108,6 +108,7 @@ var facts = []Fact{
 	{Driver: "mtk_eth_soc", Kind: TableSize, N: 128, Source: "frank-w/BPI-Router-Linux issue 156"},
 	{Driver: "fsl_enetc", Kind: TableSize, N: 64, Source: "enetc_get_rxfh_indir_size, drivers/net/ethernet/freescale/enetc/enetc_ethtool.c; 64 seen"},
 	{Driver: "vmxnet3", Kind: TableSize, N: 32, Source: "VMXNET3_RSS_IND_TABLE_SIZE, drivers/net/vmxnet3/vmxnet3_defs.h"},
+	{Driver: "vmxnet3", Kind: TableSize, N: 128, Source: "same, since VMXNET3_DEVICE_MAX_RX_QUEUES is 32"},
 	{Driver: "virtio_net", Kind: TableSize, N: 128, Source: "rss_max_indirection_table_length, told by the device (QEMU: 128)"},
 	{Driver: "hv_netvsc", Kind: TableSize, N: 128, Source: "ITAB_NUM, drivers/net/hyperv/hyperv_net.h"},
 	{Driver: "mana", Kind: TableSize, N: 64, Source: "MANA_INDIRECT_TABLE_SIZE, include/net/mana/mana.h"},

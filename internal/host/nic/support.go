@@ -81,6 +81,8 @@ type labRun struct {
 
 // labRuns: a row is added only for what a committed test or lab scenario runs.
 var labRuns = []labRun{
+	{"igb", []knob.Kind{knob.Channels, knob.Rings, knob.Coalesce, knob.RSSTable, knob.RSSHashFields, knob.Features, knob.RPSCPUs, knob.IRQAffinity}, "82576 of QEMU, kernel 6.12: testdata/lab/igb.txtar of internal/host/hosttest (TestScriptOnTheDriver, build tag lab)"},
+	{"virtio_net", []knob.Kind{knob.Channels, knob.RSSTable, knob.RSSHashFields, knob.RPSCPUs}, "QEMU with mq=on,rss=on, kernel 6.12: testdata/lab/virtio.txtar, same test"},
 	{"veth", []knob.Kind{knob.Channels, knob.RPSCPUs, knob.RPSFlowCnt, knob.XPSCPUs, knob.DeferHardIRQs, knob.GROFlushTimeout, knob.MTU}, "TestScriptsOnTheKernel in internal/host/hosttest"},
 }
 

@@ -39,7 +39,7 @@ func TestSupport(t *testing.T) {
 		kind   knob.Kind
 		want   Level
 	}{
-		{"igb", knob.RSSTable, Fake}, {"igb", knob.RSSKey, NotOffered}, {"ionic", knob.RSSTable, Docs},
+		{"igb", knob.RSSTable, Lab}, {"ixgbe", knob.RSSTable, Fake}, {"igb", knob.RSSKey, NotOffered}, {"ionic", knob.RSSTable, Docs},
 		{"ionic", knob.RPSCPUs, Fake}, {"", knob.NetdevBudget, Fake}, {"veth", knob.RPSCPUs, Lab}, {"mlx4_en", knob.Rings, Fake},
 	} {
 		if got := Support(c.driver, c.kind); got != c.want {
