@@ -41,7 +41,7 @@ func familyOf(k Kind) (family, bool) {
 		return fecFamily, true
 	case MTU:
 		return mtuFamily, true
-	case IRQAffinity, IRQEffective, IRQHint:
+	case IRQAffinity, IRQEffective, IRQHint, IRQManaged:
 		return irqFamily, true
 	case RPSCPUs, RPSFlowCnt:
 		return rpsFamily, true
@@ -59,7 +59,7 @@ func familyOf(k Kind) (family, bool) {
 // Writable reports whether a kind is a knob; the others are facts.
 func Writable(k Kind) bool {
 	switch k {
-	case ChannelsMax, RingsMax, RSSXfrm, FeaturesFixed, FeaturesWanted, IRQEffective, IRQHint:
+	case ChannelsMax, RingsMax, RSSXfrm, FeaturesFixed, FeaturesWanted, IRQEffective, IRQHint, IRQManaged:
 		return false
 	}
 	_, ok := familyOf(k)

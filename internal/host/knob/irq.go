@@ -39,9 +39,32 @@ func readIRQ(m *Machine, r Ref) Value {
 			return Absent("this platform does not tell effective affinities")
 		}
 		return v
+	case IRQManaged:
+		return m.readManaged(n)
 	default:
 		return m.readMask(dev, irqDir(n)+"/affinity_hint")
 	}
+}
+
+// readManaged: from 6.12 on the file of a vector that users cannot move is not writable to
+// anybody (register_irq_proc in kernel/irq/proc.c); before, only debugfs tells.
+func (m *Machine) readManaged(n int) Value {
+	es, err := m.c.FS.ReadDir(irqDir(n))
+	if err != nil {
+		return m.unread("", err)
+	}
+	for _, e := range es {
+		if e.Name() != "smp_affinity" {
+			continue
+		}
+		if i, err := e.Info(); err == nil && i.Mode().Perm()&0o222 == 0 {
+			return Bool(true)
+		}
+	}
+	if b, err := m.c.FS.ReadFile("/sys/kernel/debug/irq/irqs/" + strconv.Itoa(n)); err == nil {
+		return Bool(strings.Contains(string(b), "IRQD_AFFINITY_MANAGED"))
+	}
+	return Unknown("this kernel tells only by refusing a write")
 }
 
 func writeIRQ(m *Machine, r Ref, _, to Value) error {
@@ -102,7 +125,7 @@ func (m *Machine) listIRQs(dev string) []Setting {
 	var out []Setting
 	for _, n := range vectors {
 		t := On(dev, "irq-%d", n)
-		for _, k := range [...]Kind{IRQAffinity, IRQEffective, IRQHint} {
+		for _, k := range [...]Kind{IRQAffinity, IRQEffective, IRQHint, IRQManaged} {
 			r := Ref{Knob: k, Target: t}
 			out = append(out, Setting{Ref: r, Value: readIRQ(m, r)})
 		}

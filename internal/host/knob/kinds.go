@@ -27,6 +27,8 @@ const (
 	IRQEffective Kind = "irq-effective" // "eth0 irq-28"; read-only CPU set in effect
 	IRQHint      Kind = "irq-hint"      // "eth0 irq-28"; read-only CPU set the driver proposes
 
+	IRQManaged Kind = "irq-managed" // "eth0 irq-28"; read-only bool: users cannot move it
+
 	RPSCPUs    Kind = "rps-cpus"     // "eth0 rx-3"; CPU set, "" off
 	RPSFlowCnt Kind = "rps-flow-cnt" // "eth0 rx-3"; int, entries, 0 off
 	XPSCPUs    Kind = "xps-cpus"     // "eth0 tx-3"; CPU set

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -324,6 +325,37 @@ func TestAbsentAndUnknownAreTold(t *testing.T) {
 	s := snapshot(t, bare)
 	if v := s.Get(knob.Ref{Knob: knob.RSSTable, Target: "eth0"}); v.Known() || v.IsAbsent() {
 		t.Errorf("without ethtool the table is %v, want unknown", v)
+	}
+}
+
+// moded gives one file the mode it has on 6.12 for a managed vector, and another the text of
+// debugfs.
+type moded struct{ fstest.MapFS }
+
+func (m moded) name(p string) string                    { return strings.TrimPrefix(p, "/") }
+func (m moded) ReadFile(p string) ([]byte, error)       { return m.MapFS.ReadFile(m.name(p)) }
+func (m moded) ReadDir(p string) ([]fs.DirEntry, error) { return m.MapFS.ReadDir(m.name(p)) }
+func (m moded) Readlink(p string) (string, error) {
+	return "", &fs.PathError{Op: "readlink", Path: p, Err: fs.ErrNotExist}
+}
+func (m moded) WriteFile(string, []byte) error { return fs.ErrPermission }
+
+func TestManagedVectorsAreTold(t *testing.T) {
+	m, err := knob.Open(knob.Config{FS: moded{fstest.MapFS{
+		"proc/irq/30/smp_affinity":     {Mode: 0o444},
+		"proc/irq/31/smp_affinity":     {Mode: 0o644},
+		"proc/irq/32/smp_affinity":     {Mode: 0o644},
+		"sys/kernel/debug/irq/irqs/32": {Data: []byte("dstate: 0x31600200\n            IRQD_AFFINITY_MANAGED\n")},
+		"proc/irq/33/smp_affinity":     {Mode: 0o644},
+		"sys/kernel/debug/irq/irqs/33": {Data: []byte("dstate: 0x31600200\n            IRQD_AFFINITY_SET\n")},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part, want := range map[string]string{"irq-30": "true", "irq-31": "unknown", "irq-32": "true", "irq-33": "false", "irq-34": "-"} {
+		if got := m.Read(t.Context(), knob.Ref{Knob: knob.IRQManaged, Target: knob.On("eth0", "%s", part)}).String(); got != want {
+			t.Errorf("%s: %s, want %s", part, got, want)
+		}
 	}
 }
 
