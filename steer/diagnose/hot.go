@@ -552,7 +552,7 @@ func (v *view) pollCause(cpu int, device string, queues []int, share float64) Fi
 		f.Remedy = fmt.Sprintf("set rps_cpus of %s to free physical cores that are online", device)
 		site(&f, true)
 		return f
-	case rps.IsEmpty() && (virtual || len(all) <= 1 || len(all) < usable.Len() && len(busy)*4 >= len(all)*3 && spread(where)):
+	case len(all) > 0 && rps.IsEmpty() && (virtual || len(all) <= 1 || len(all) < usable.Len() && len(busy)*4 >= len(all)*3 && spread(where)):
 		f := v.finding("RX301", cpu, device, device)
 		switch {
 		case virtual && len(all) > 1:
