@@ -305,6 +305,36 @@ func TestErrnoMeansOneThing(t *testing.T) {
 	}
 }
 
+// A reply cut short anywhere is malformed or lacks its last attributes; it never gives
+// another value.
+func TestRepliesCutShort(t *testing.T) {
+	whole := captured(t, "rings.bin")
+	want, _, err := ringsTable.parse(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole {
+		got, _, err := ringsTable.parse(whole[:n])
+		if err != nil {
+			if !errors.Is(err, ErrMalformed) {
+				t.Errorf("cut to %d: %v, want ErrMalformed", n, err)
+			}
+			continue
+		}
+		for k, v := range got {
+			if want[k] != v {
+				t.Errorf("cut to %d: %s is %d, want %d", n, k, v, want[k])
+			}
+		}
+	}
+	whole = captured(t, "features.bin")
+	for n := range whole {
+		if _, err := parseFeatures(whole[:n]); err != nil && !errors.Is(err, ErrMalformed) {
+			t.Errorf("cut to %d: %v, want ErrMalformed", n, err)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{"channels.bin", "rings.bin", "coalesce.bin", "features.bin", "rss.bin", "family.bin"} {
 		f.Add(captured(f, name))
