@@ -19,16 +19,21 @@ each finding is one cause, with the numbers that prove it, what was ruled out an
 the remedy. What could not be measured is listed with the conclusions that are
 weaker for it. Nothing is written to the host.
 
+With --from it reads a bundle, or a folder of what people paste (interrupts,
+softnet_stat, ethtool-S.eth0.txt …; see docs/json.md), instead of this host.
+
 Exit status 3 says that there is a finding at or above --fail-on.`,
 		Example: `  rxsteer diagnose
   rxsteer diagnose eth0 --for 30s
   rxsteer diagnose -o json | jq '.findings[] | {id, severity, summary}'
+  rxsteer diagnose --from ticket-4711.tar.gz
   rxsteer diagnose --fail-on critical || echo "receive path needs attention"`,
 		GroupID:           groupLook,
 		ValidArgsFunction: e.completeInterfaces,
 	}
 	out := addOutput(c, "json")
 	m := addMeasure(c)
+	addFrom(c, m)
 	failOn := c.Flags().String("fail-on", "warning", "exit 3 from this `SEVERITY` on: info, warning, critical, or never")
 	c.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions([]string{"info", "warning", "critical", "never"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, names []string) error {
@@ -46,6 +51,9 @@ Exit status 3 says that there is a finding at or above --fail-on.`,
 		if out.format == "json" {
 			err = printJSON(e.stdout, seen.report)
 		} else {
+			if seen.captured != "" {
+				fmt.Fprintf(e.stdout, "Read from %s\n", seen.captured)
+			}
 			err = printReport(e.stdout, seen.report, e.palette(), e.textWidth())
 		}
 		if err != nil {

@@ -3,15 +3,19 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/bpf"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/steer/apply"
 )
 
 // doctorDoc is the JSON of doctor; docs/json.md describes it.
@@ -39,6 +43,7 @@ const (
 	areaNetlink = "netlink"
 	areaFiles   = "files"
 	areaSet     = "settings"
+	areaChange  = "change"
 	areaState   = "state"
 )
 
@@ -46,7 +51,8 @@ var areaTitles = []struct{ area, title string }{
 	{areaMeasure, "Live measurement (BPF tracepoints)"},
 	{areaNetlink, "Netlink and ethtool"},
 	{areaFiles, "Kernel counters"},
-	{areaSet, "Settings of the interfaces that are up"},
+	{areaSet, "Settings"},
+	{areaChange, "Changing the host"},
 	{areaState, "Transactions"},
 }
 
@@ -112,7 +118,11 @@ func (e *env) examine(ctx context.Context, h *hostRooms) (*doctorDoc, error) {
 		}
 		add(c)
 	}
-	for _, r := range h.netlink {
+	snap, err := h.machine.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range append(h.netlink, messageChecks(snap)...) {
 		add(r)
 	}
 	for _, f := range counterFiles {
@@ -122,22 +132,62 @@ func (e *env) examine(ctx context.Context, h *hostRooms) (*doctorDoc, error) {
 		}
 		add(c)
 	}
-	snap, err := h.machine.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
 	doc.Kernel = snap.Host.Kernel
 	for _, c := range settingChecks(snap) {
 		add(c)
 	}
-	state, err := e.stateChecks()
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range state {
+	for _, c := range append(writeChecks(snap), e.stateChecks()...) {
 		add(c)
 	}
 	return doc, nil
+}
+
+// messages are what is asked of drivers over netlink or ioctl, and what is lost where no
+// driver of this host answers.
+var messages = []struct {
+	kind knob.Kind
+	lost string
+}{
+	{knob.Channels, "queue counts are not shown or changed"},
+	{knob.Rings, "ring sizes are not shown or changed"},
+	{knob.Coalesce, "interrupt moderation is not shown or changed"},
+	{knob.RSSTable, "flows cannot be spread by the device's table: RPS is what is left"},
+	{knob.RSSKey, "the queue of a flow cannot be computed"},
+	{knob.RSSHashFields, "which packet fields the device hashes is not shown or changed"},
+	{knob.Features, "offloads are not shown or changed"},
+	{knob.Pause, "pause frames that hide drops are not seen"},
+	{knob.Threaded, "threaded NAPI is not seen or changed"},
+}
+
+// messageChecks says for each message which interfaces answer it.
+func messageChecks(snap *knob.Snapshot) []check {
+	out := make([]check, 0, len(messages))
+	for _, m := range messages {
+		var yes []string
+		var no []string
+		for _, s := range snap.Settings {
+			dev := s.Target.Device()
+			switch {
+			case s.Knob != m.kind || dev == "":
+			case s.Value.Known() && !slices.Contains(yes, dev):
+				yes = append(yes, dev)
+			case !s.Value.Known() && s.Target.Part() == "":
+				no = append(no, dev+": "+s.Value.Reason())
+			}
+		}
+		c := check{Area: areaNetlink, Name: string(m.kind), OK: len(yes) > 0}
+		if c.OK {
+			c.Name += " (" + clip(strings.Join(yes, ", "), 60) + ")"
+		} else {
+			c.Lost = m.lost
+			c.Why = "no interface here answers"
+			if len(no) > 0 {
+				c.Why = strings.Join(no[:min(len(no), 3)], "; ")
+			}
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // settingChecks says for each kind of setting whether it can be read, and on which interfaces
@@ -168,12 +218,42 @@ func settingChecks(snap *knob.Snapshot) []check {
 			if len(targets) > 1 {
 				where += fmt.Sprintf(" and %d more", len(targets)-1)
 			}
-			out = append(out, check{Area: areaSet, Name: string(k) + " of " + where, Why: reason, Lost: "this setting is not shown, compared or put back"})
+			lost := "this setting is not shown, compared or put back"
+			if !knob.Writable(k) {
+				lost = "this fact is not known before a change is tried"
+			}
+			out = append(out, check{Area: areaSet, Name: string(k) + " of " + where, Why: reason, Lost: lost})
 		}
 	}
 	slices.SortFunc(out, func(a, b check) int { return cmp.Compare(a.Name, b.Name) })
 	if len(out) == 0 {
-		out = append(out, check{Area: areaSet, Name: fmt.Sprintf("all %d that exist", known(snap)), OK: true})
+		out = append(out, check{Area: areaSet, Name: fmt.Sprintf("all %d that this host has can be read", known(snap)), OK: true})
+	}
+	return out
+}
+
+// writeChecks asks, without writing, whether this process may write settings and the journal.
+func writeChecks(snap *knob.Snapshot) []check {
+	files := []struct{ file, lost string }{
+		{"/proc/sys/net/core/netdev_budget", "sysctls cannot be changed"},
+		{filepath.Dir(apply.DefaultDir), "no journal can be kept, so nothing can be changed"},
+	}
+	if len(snap.Devices) > 0 {
+		files = append(files, struct{ file, lost string }{"/sys/class/net/" + snap.Devices[0].Name + "/queues/rx-0/rps_cpus", "RPS, RFS and XPS cannot be changed"})
+	}
+	var out []check
+	for _, f := range files {
+		c := check{Area: areaChange, Name: "write " + f.file, OK: true}
+		if err := unix.Access(f.file, unix.W_OK); err != nil {
+			c.OK, c.Why, c.Lost = false, err.Error(), f.lost
+			if errors.Is(err, unix.EACCES) {
+				c.Grant = "sudo rxsteer …"
+			}
+			if errors.Is(err, unix.EROFS) {
+				c.Grant = "run outside the container, or mount it read-write"
+			}
+		}
+		out = append(out, c)
 	}
 	return out
 }
@@ -196,7 +276,7 @@ func printDoctor(w io.Writer, doc *doctorDoc, p palette, width int) {
 	fmt.Fprintf(w, "Kernel %s, as %s, lockdown %s\n", doc.Kernel, who, doc.Lockdown)
 	var grants []string
 	for _, a := range areaTitles {
-		printed := false
+		printed, why := false, ""
 		for _, c := range doc.Checks {
 			if c.Area != a.area {
 				continue
@@ -210,12 +290,15 @@ func printDoctor(w io.Writer, doc *doctorDoc, p palette, width int) {
 				continue
 			}
 			fmt.Fprintln(w, "  "+p.red("no")+"   "+c.Name)
-			if c.Why != "" {
+			if c.Why == why && why != "" {
+				fmt.Fprintln(w, "       why:  as above")
+			} else if c.Why != "" {
 				wrap(w, width, "       why:  ", "             ", c.Why)
 			}
 			if c.Lost != "" {
 				wrap(w, width, "       lost: ", "             ", c.Lost)
 			}
+			why = c.Why
 			if c.Grant != "" && !slices.Contains(grants, c.Grant) {
 				grants = append(grants, c.Grant)
 			}

@@ -13,8 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/steer/apply"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 	"github.com/rxsteer/rxsteer/steer/plan"
 )
@@ -278,4 +280,131 @@ func TestColour(t *testing.T) {
 	}
 }
 
-var fixedTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+func TestDoctorText(t *testing.T) {
+	doc := &doctorDoc{Kernel: "6.1.0-28-amd64", UID: 1000, MissingCaps: []string{"CAP_BPF", "CAP_PERFMON"}, Lockdown: "none", Checks: []check{
+		{Area: areaMeasure, Name: "BTF", OK: true},
+		{Area: areaMeasure, Name: "softirq_entry", Why: "load BPF programs: not enough privilege for BPF: needs CAP_BPF and CAP_PERFMON", Lost: "all live measurement: a softirq's beginning",
+			Grant: "run as root, or: setcap cap_bpf,cap_perfmon=ep /usr/bin/rxsteer"},
+		{Area: areaNetlink, Name: "ethtool", OK: true},
+		{Area: areaNetlink, Name: "netdev", Why: "find netdev family: this kernel has none (6.4 brought it): not supported", Lost: "the kernel's own map of queues, NAPIs and interrupts (since Linux 6.8); names are used instead"},
+		{Area: areaFiles, Name: "/proc/interrupts", OK: true},
+		{Area: areaSet, Name: "rss-key of eth0 and 1 more", Why: "not permitted", Lost: "this setting is not shown, compared or put back"},
+		{Area: areaState, Name: "transaction 3", Why: "a run is at it, or died in the middle", Grant: "rxsteer rollback 3"},
+	}}
+	var b bytes.Buffer
+	printDoctor(&b, doc, palette{}, defaultWidth)
+	golden(t, "doctor.txt", b.String())
+	noLongLines(t, b.String())
+	b.Reset()
+	if err := printJSON(&b, doc); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "doctor.json", b.String())
+}
+
+// fixedResult is a transaction that was judged worse and could not be put back in full.
+func fixedResult() *applyDoc {
+	ref := func(n int) knob.Ref { return knob.Ref{Knob: knob.RPSCPUs, Target: knob.On("eth0", "rx-%d", n)} }
+	return &applyDoc{
+		Result: &apply.Result{
+			ID: "2", State: apply.Partial, Why: "worse: packets delivered 41230 → 38000 per second (-7.8 %)",
+			Steps: []apply.Step{
+				{Ref: ref(0), From: knob.Text(""), To: knob.Text("1-3"), Got: knob.Text(""), Outcome: apply.Restored},
+				{Ref: ref(1), From: knob.Text(""), To: knob.Text("1-3"), Got: knob.Text("2"), Outcome: apply.Lost, Note: "somebody else changed it: left alone"},
+			},
+			Unasked: []apply.Unasked{{Ref: knob.Ref{Knob: knob.Features, Target: "eth0"}, From: knob.Fields(map[string]any{"rx-lro": false}), To: knob.Fields(map[string]any{"rx-lro": true}), PutBack: true, Note: "changed with our write and was put back"}},
+			Verdict: &apply.Verdict{Word: apply.Worse, Why: "packets delivered 41230 → 38000 per second (-7.8 %)", Windows: 5,
+				Measures: []apply.Measure{{Name: "packets_delivered_per_s", Before: 41230, After: 38000, Significant: true}, {Name: "receive_softirq_per_packet_ns", Before: 23100, After: 25900, Significant: true}}},
+			Left: []apply.Left{{Ref: ref(1), Want: knob.Text(""), Is: knob.Text("2"), Why: "somebody else changed it: left alone"}},
+		},
+		Before: &loadDoc{IntervalS: 5, CPUs: []cpuLoad{{0, 0.953, 0.99}, {1, 0.01, 0.01}, {2, 0, 0}}, PacketsPS: 41230, DroppedPS: 12000, SqueezesPS: 400},
+		After:  &loadDoc{IntervalS: 5, CPUs: []cpuLoad{{0, 0.5, 0.34}, {1, 0.97, 0.66}, {2, 0, 0}}, PacketsPS: 38000, DroppedPS: 15000, SqueezesPS: 900},
+	}
+}
+
+func TestResultText(t *testing.T) {
+	var b bytes.Buffer
+	printResult(&b, fixedResult(), palette{}, defaultWidth)
+	golden(t, "result.txt", b.String())
+	noLongLines(t, b.String())
+	b.Reset()
+	if err := printJSON(&b, fixedResult()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "result.json", b.String())
+}
+
+func TestHistoryText(t *testing.T) {
+	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	r := fixedResult()
+	txs := []apply.Transaction{
+		{ID: "1", Begun: begun, Ended: begun.Add(12 * time.Second), State: apply.Kept, Why: "better: receive softirq of the hottest CPU 98 → 41 %", Plan: fixedPlan()},
+		{ID: "2", Begun: begun.Add(time.Hour), State: apply.Partial, Why: r.Why, Plan: fixedPlan(), Left: r.Left},
+		{ID: "3", Begun: begun.Add(2 * time.Hour), State: apply.Unconfirmed, Plan: fixedPlan(), Deadline: 90 * time.Minute},
+	}
+	var b bytes.Buffer
+	printHistory(&b, txs, begun.Add(2*time.Hour+30*time.Second), palette{}, defaultWidth)
+	golden(t, "history.txt", b.String())
+	b.Reset()
+	printHistory(&b, nil, begun, palette{}, defaultWidth)
+	if got := b.String(); got != "No change was made in this boot.\n" {
+		t.Errorf("empty history: %q", got)
+	}
+}
+
+func TestDriftText(t *testing.T) {
+	taken := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ref := knob.Ref{Knob: knob.RPSCPUs, Target: knob.On("eth0", "rx-0")}
+	was := &knob.Snapshot{Taken: taken, Host: knob.Identity{Kernel: "6.12.9"}, Devices: []knob.Device{{Name: "eth0", Driver: "igb", Version: "6.12.9"}, {Name: "eth1"}},
+		Settings: []knob.Setting{{Ref: ref, Value: knob.Text("1-3")}}}
+	now := &knob.Snapshot{Host: knob.Identity{Kernel: "6.12.10"}, Devices: []knob.Device{{Name: "eth0", Driver: "igb", Version: "6.12.10"}},
+		Settings: []knob.Setting{{Ref: ref, Value: knob.Text("")}}}
+	var b bytes.Buffer
+	printDrift(&b, was, now, knob.Diff(was, now))
+	golden(t, "drift.txt", b.String())
+}
+
+func TestExplainText(t *testing.T) {
+	x, ok := diagnose.Explain("RX301")
+	if !ok {
+		t.Fatal("no RX301")
+	}
+	var b bytes.Buffer
+	printEntry(&b, &x, palette{}, defaultWidth)
+	noLongLines(t, b.String())
+	for _, part := range []string{"RX301 ", "\nCause\n", "\nEvidence\n", "\nRemedy\n", "\nReading\n"} {
+		if !strings.Contains(b.String(), part) {
+			t.Errorf("lacks %q:\n%s", part, b.String())
+		}
+	}
+}
+
+// TestProgress: a terminal sees one line that is redrawn and erased; a pipe sees nothing.
+func TestProgress(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	now := start
+	s := &collector.Sample{Level: 1, Interval: time.Second, CPUs: []collector.CPU{{CPU: 0, Processed: 40000}, {CPU: 1, Processed: 1230}}}
+	s.CPUs[0].SoftirqTime[collector.NetRX] = 950e6
+	for _, tc := range []struct {
+		name string
+		tty  bool
+		want string
+	}{
+		{"terminal", true, "\r\x1b[Kmeasuring eth0  ·········· 10 s left" +
+			"\r\x1b[Kmeasuring eth0  ████······  6 s left  41.2k packets/s  cpu0 95 %" + "\r\x1b[K"},
+		{"pipe", false, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var b bytes.Buffer
+			now = start
+			e := &env{stderr: &b, stderrTTY: tc.tty, width: 100, now: func() time.Time { return now }}
+			p := e.newProgress("measuring eth0", 10*time.Second)
+			now = start.Add(4 * time.Second)
+			p.step(s)
+			p.end()
+			if got := b.String(); got != tc.want {
+				t.Errorf("got  %q\nwant %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -206,12 +206,15 @@ func countText(c vector.Counts) string {
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.n, a.n) })
 	var out []string
 	for i, p := range parts {
+		if i > 0 && float64(p.n) < 0.005*float64(total) {
+			break
+		}
 		if i == 2 && len(parts) > 3 {
 			out = append(out, fmt.Sprintf("+%d more", len(parts)-i))
 			break
 		}
 		text := strconv.Itoa(p.cpu)
-		if len(parts) > 1 {
+		if parts[0].n*1000 < total*995 {
 			text += fmt.Sprintf(" (%.0f %%)", 100*float64(p.n)/float64(total))
 		}
 		out = append(out, text)

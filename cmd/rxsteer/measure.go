@@ -14,6 +14,7 @@ import (
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/internal/host/paste"
 	"github.com/rxsteer/rxsteer/internal/host/topo"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 	"github.com/rxsteer/rxsteer/steer/plan"
@@ -23,6 +24,12 @@ import (
 type measureFlags struct {
 	duration time.Duration
 	level    int
+	from     string // folder or archive of texts instead of this host
+}
+
+// addFrom lets a command read what somebody captured.
+func addFrom(c *cobra.Command, m *measureFlags) {
+	c.Flags().StringVar(&m.from, "from", "", "read a bundle or a folder of pasted texts at `PATH` instead of this host")
 }
 
 func addMeasure(c *cobra.Command) *measureFlags {
@@ -57,6 +64,7 @@ func (m *measureFlags) window() time.Duration {
 
 // seen is one look at the host: what it is, what is set, what was measured, what is wrong.
 type seen struct {
+	captured string // where it was read from, "" this host
 	nics     []nic.NIC
 	topology *topo.Topology
 	snapshot *knob.Snapshot
@@ -69,12 +77,38 @@ func (e *env) look(ctx context.Context, m *measureFlags, names []string) (*seen,
 	if err := m.check(); err != nil {
 		return nil, err
 	}
+	if m.from != "" {
+		return e.lookFrom(m.from, names)
+	}
 	h, err := e.openHost()
 	if err != nil {
 		return nil, err
 	}
 	defer h.close()
 	return e.lookAt(ctx, h, m, names)
+}
+
+// lookFrom diagnoses what was captured: nothing of this host is read.
+func (e *env) lookFrom(path string, names []string) (*seen, error) {
+	h, err := paste.Open(path)
+	if err != nil {
+		return nil, &failure{exitFailed, err, []string{"--from takes what rxsteer bundle writes, or a folder with any of: interrupts, softirqs, softnet_stat, stat, ip-link.txt, proc_irq.txt, rps_cpus.txt, ethtool-S.txt …"}}
+	}
+	for _, n := range h.Notes {
+		wrap(e.stderr, e.textWidth(), "! ", "  ", n.Error())
+	}
+	s := &seen{nics: h.NICs(), topology: h.Topology(), snapshot: h.Snapshot()}
+	if err := checkInterfaces(s.nics, names); err != nil {
+		return nil, err
+	}
+	if sample := h.Sample(); sample != nil {
+		s.windows = []*collector.Sample{sample}
+	}
+	s.captured = path
+	s.report = diagnose.Diagnose(diagnose.Input{
+		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: collector.Merge(s.windows...), Devices: names,
+	})
+	return s, nil
 }
 
 func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names []string) (*seen, error) {
@@ -126,22 +160,6 @@ func (e *env) stillThere(ctx context.Context, h *hostRooms, names []string) erro
 		}
 	}
 	return nil
-}
-
-func (e *env) lookAndPlan(ctx context.Context, m *measureFlags, names []string, g plan.Goal) (*seen, *plan.Plan, error) {
-	if err := m.check(); err != nil {
-		return nil, nil, err
-	}
-	h, err := e.openHost()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer h.close()
-	s, err := e.lookAt(ctx, h, m, names)
-	if err != nil {
-		return nil, nil, err
-	}
-	return s, makePlan(s, g), nil
 }
 
 func makePlan(s *seen, g plan.Goal) *plan.Plan {

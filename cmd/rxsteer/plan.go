@@ -33,6 +33,7 @@ holds for this boot, network namespace and device only.`,
 	}
 	out := addOutput(c, "json", "shell")
 	m := addMeasure(c)
+	addFrom(c, m)
 	goal := addGoal(c)
 	file := c.Flags().StringP("write", "w", "", "write the plan to `FILE` (YAML)")
 	c.RunE = func(c *cobra.Command, names []string) error {
@@ -43,10 +44,11 @@ holds for this boot, network namespace and device only.`,
 		if err != nil {
 			return err
 		}
-		s, pl, err := e.lookAndPlan(c.Context(), m, names, g)
+		s, err := e.look(c.Context(), m, names)
 		if err != nil {
 			return err
 		}
+		pl := makePlan(s, g)
 		if *file != "" {
 			if err := writePlan(*file, pl); err != nil {
 				return err

@@ -18,6 +18,7 @@ import (
 	"github.com/rxsteer/rxsteer/bpf"
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/paste"
 	"github.com/rxsteer/rxsteer/internal/testnet"
 	"github.com/rxsteer/rxsteer/steer/apply"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
@@ -482,5 +483,100 @@ func TestInterruptedMeasurement(t *testing.T) {
 	e.stderr = stderr
 	if code := run(ctx, e); code != exitFailed || !strings.Contains(stderr.String(), "rxsteer: interrupted") || stdout.Len() > 0 {
 		t.Errorf("exit %d, stderr %q, stdout %q", code, stderr, stdout)
+	}
+}
+
+func TestBaselineShowsDrift(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	file := filepath.Join(t.TempDir(), "good.json")
+	r.rxsteer("baseline", "save", file).want(t, exitOK)
+	if o := r.rxsteer("baseline", "check", file).want(t, exitOK); !strings.HasPrefix(o.stdout, "No difference") {
+		t.Errorf("check says:\n%s", o.stdout)
+	}
+	if err := r.b.SetRPS("b0", 1, "3"); err != nil {
+		t.Fatal(err)
+	}
+	if o := r.rxsteer("baseline", "check", file).want(t, exitFindings); !strings.Contains(o.stdout, "rps-cpus of b0 rx-1") {
+		t.Errorf("check says:\n%s", o.stdout)
+	}
+	var diff []knob.Difference
+	o := r.rxsteer("baseline", "check", file, "-o", "json").want(t, exitFindings)
+	if err := json.Unmarshal([]byte(o.stdout), &diff); err != nil || len(diff) != 1 || diff[0].To.String() != "0-1" {
+		t.Errorf("differences %+v, %v", diff, err)
+	}
+	if err := r.b.Delete("b0"); err != nil {
+		t.Fatal(err)
+	}
+	if o := r.rxsteer("baseline", "check", file).want(t, exitFindings); !strings.Contains(o.stdout, "b0 is not there any more") {
+		t.Errorf("check says:\n%s", o.stdout)
+	}
+}
+
+// TestBundleTellsWhatTheHostTells: what is set survives the way through ethtool's words.
+func TestBundleTellsWhatTheHostTells(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if err := r.b.SetRPS("b0", 0, "2"); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "b.tar.gz")
+	r.rxsteer("bundle", "-w", file, "--for", "1s", "--level", "0", "--mask").want(t, exitOK)
+	h, err := paste.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range h.Notes {
+		t.Errorf("note: %v", n)
+	}
+	var live knob.Snapshot
+	base := filepath.Join(t.TempDir(), "live.json")
+	r.rxsteer("baseline", "save", base, "b0").want(t, exitOK)
+	text, err := os.ReadFile(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &live); err != nil {
+		t.Fatal(err)
+	}
+	packed := h.Snapshot()
+	compared := 0
+	for _, s := range live.Settings {
+		if p := packed.Get(s.Ref); p.Known() && s.Value.Known() {
+			compared++
+			if !p.Equal(s.Value) {
+				t.Errorf("%s is %s, packed as %s", s.Ref, s.Value, p)
+			}
+		}
+	}
+	if mask := packed.Get(knob.Ref{Knob: knob.RPSCPUs, Target: knob.On("b0", "rx-0")}); compared < 5 || mask.String() != "1" {
+		t.Errorf("%d settings compared, mask %s", compared, mask)
+	}
+	if s := h.Sample(); s == nil || len(s.CPUs) == 0 || !h.Timed {
+		t.Errorf("sample %+v, timed %v", s, h.Timed)
+	}
+	mac, err := r.b.MAC("b0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("tar", "xzf", file, "-C", dir).CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v: %s", err, out)
+	}
+	err = filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if bytes.Contains(text, []byte(mac.String())) {
+			t.Errorf("%s holds the MAC address", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := r.rxsteer("diagnose", "--from", file, "--fail-on", "never").want(t, exitOK); !strings.HasPrefix(o.stdout, "Read from "+file) {
+		t.Errorf("diagnose says:\n%s", o.stdout)
 	}
 }
