@@ -48,10 +48,11 @@ func (m *Machine) Snapshot(ctx context.Context, devices ...string) (*Snapshot, e
 func (m *Machine) identity() (Identity, error) {
 	var id Identity
 	var err error
-	if id.BootID, err = m.readText("/proc/sys/kernel/random/boot_id"); err != nil {
+	// Captured files may lack either.
+	if id.BootID, err = m.readText("/proc/sys/kernel/random/boot_id"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return id, err
 	}
-	if id.Kernel, err = m.readText("/proc/sys/kernel/osrelease"); err != nil {
+	if id.Kernel, err = m.readText("/proc/sys/kernel/osrelease"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return id, err
 	}
 	// The thread's namespace, which is the process's unless somebody entered another.
