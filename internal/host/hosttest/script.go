@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/ethtool"
 	"github.com/rxsteer/rxsteer/internal/host"
 )
@@ -39,11 +40,12 @@ type EthtoolClient interface {
 	SetFeatures(dev string, changed map[string]bool) error
 }
 
-// Run runs a script, one command a line; "#" starts a comment. A command that ends with
+// Run runs a script, in which {over} is the mask of the first CPU the kernel
+// cannot have and {wide} a mask of one group of 32 bits too many; one command a line; "#" starts a comment. A command that ends with
 // "-> EINVAL" must fail with that errno, any other must succeed.
 //
 //	write PATH TEXT…           read PATH TEXT…        (text of the file, blanks trimmed)
-//	absent PATH
+//	is-mask PATH 3             absent PATH            (the same set, whatever its width)
 //	channels DEV rx=1 tx=1     is-channels DEV rx=1   (the same for rings, coalesce)
 //	table DEV 0 1 2 3|default  is-table DEV 0*2 1*2   (repeats to the table's size)
 //	hash DEV udp4 sdfn         is-hash DEV udp4 sdfn
@@ -54,8 +56,18 @@ type EthtoolClient interface {
 //	interrupt ACTION           offline CPU      online CPU        (fake only)
 func Run(t testing.TB, target Target, script string) {
 	t.Helper()
+	possible, err := target.FS.ReadFile("/sys/devices/system/cpu/possible")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpus, err := cpuset.ParseList(string(possible))
+	if err != nil {
+		t.Fatal(err)
+	}
+	beyond := cpus.Last() + 1
+	words := strings.NewReplacer("{over}", cpuset.Of(beyond).Mask(0), "{wide}", strings.Repeat("0,", (beyond+31)/32)+"1")
 	n := 0
-	for line := range strings.Lines(script) {
+	for line := range strings.Lines(words.Replace(script)) {
 		n++
 		line, _, _ = strings.Cut(line, "#")
 		line, want, fails := strings.Cut(line, "->")
@@ -120,6 +132,23 @@ func (g Target) do(word string, args []string) error {
 			return err
 		}
 		return same(strings.Join(strings.Fields(string(b)), " "), strings.Join(args[1:], " "))
+	case "is-mask":
+		if err := need(2); err != nil {
+			return err
+		}
+		b, err := g.FS.ReadFile(args[0])
+		if err != nil {
+			return err
+		}
+		got, err := cpuset.ParseMask(string(b))
+		if err != nil {
+			return err
+		}
+		want, err := cpuset.ParseMask(args[1])
+		if err != nil {
+			return err
+		}
+		return same(got.String(), want.String())
 	case "absent":
 		if _, err := g.FS.ReadFile(args[0]); !errors.Is(err, syscall.ENOENT) {
 			return fmt.Errorf("%s: %v, want no such file", args[0], err)

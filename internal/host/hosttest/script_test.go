@@ -161,8 +161,8 @@ func changes(before, after string) string {
 // shows that the fake does not lie there.
 func TestScriptsOnTheKernel(t *testing.T) {
 	testnet.NeedRoot(t)
-	if runtime.NumCPU() != 2 {
-		t.Skip("needs a host of two CPUs: the scripts write masks")
+	if runtime.NumCPU() < 2 {
+		t.Skip("needs two CPUs: the scripts write masks of both")
 	}
 	for _, file := range scripts(t, "both") {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
