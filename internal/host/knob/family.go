@@ -39,6 +39,8 @@ func familyOf(k Kind) (family, bool) {
 		return flagsFamily, true
 	case FEC:
 		return fecFamily, true
+	case LinkState:
+		return linkFamily, true
 	case MTU:
 		return mtuFamily, true
 	case IRQAffinity, IRQEffective, IRQHint, IRQManaged:
@@ -59,7 +61,7 @@ func familyOf(k Kind) (family, bool) {
 // Writable reports whether a kind is a knob; the others are facts.
 func Writable(k Kind) bool {
 	switch k {
-	case ChannelsMax, RingsMax, RSSXfrm, FeaturesFixed, FeaturesWanted, IRQEffective, IRQHint, IRQManaged:
+	case ChannelsMax, RingsMax, LinkState, RSSXfrm, FeaturesFixed, FeaturesWanted, IRQEffective, IRQHint, IRQManaged:
 		return false
 	}
 	_, ok := familyOf(k)

@@ -21,6 +21,7 @@ const (
 	Pause          Kind = "pause"           // device; group: autoneg rx tx
 	PrivateFlags   Kind = "private-flags"   // device; group of bools by driver name
 	FEC            Kind = "fec"             // device; group: auto modes
+	LinkState      Kind = "link"            // device; read-only group: up, and where there is a wire speed (Mbit/s) duplex autoneg
 	MTU            Kind = "mtu"             // device; int, bytes
 
 	IRQAffinity  Kind = "irq-affinity"  // "eth0 irq-28"; CPU set wanted

@@ -7,6 +7,32 @@ import (
 	"github.com/rxsteer/rxsteer/internal/ethtool"
 )
 
+// The state of the wire, a fact: a later difference is a renegotiation.
+var linkFamily = family{read: readLink}
+
+func readLink(m *Machine, r Ref) Value {
+	dev, v, ok := m.ethtoolDevice(r)
+	if !ok {
+		return v
+	}
+	l, err := m.c.Ethtool.Link(dev)
+	if err != nil {
+		return m.unread(dev, err)
+	}
+	return linkValue(l)
+}
+
+func linkValue(l ethtool.Link) Value {
+	f := map[string]any{"up": l.Up}
+	if l.HasModes {
+		f["duplex"], f["autoneg"] = l.Duplex, l.Autoneg
+		if l.SpeedMb > 0 {
+			f["speed"] = l.SpeedMb
+		}
+	}
+	return Fields(f)
+}
+
 // Pause frames (ethtool -a, -A): a group of the flags autoneg, rx and tx.
 var pauseFamily = family{read: readPause, write: writePause, command: onDevice("-A")}
 

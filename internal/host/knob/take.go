@@ -157,8 +157,11 @@ func (m *Machine) listEthtool(d *Device) []Setting {
 			d.Bus = info.Bus // virtio tells the PCI address of its parent
 		}
 	}
+	var link Value
 	if l, err := m.c.Ethtool.Link(d.Name); err == nil {
-		d.SpeedMb = l.SpeedMb
+		d.SpeedMb, link = l.SpeedMb, linkValue(l)
+	} else {
+		link = m.unread(d.Name, err)
 	}
 	ch, chMax := m.channels(d.Name)
 	rings, ringsMax := m.rings(d.Name)
@@ -166,6 +169,7 @@ func (m *Machine) listEthtool(d *Device) []Setting {
 		Channels, ch, ChannelsMax, chMax,
 		Rings, rings, RingsMax, ringsMax,
 		Coalesce, m.coalesce(d.Name),
+		LinkState, link,
 		Pause, readPause(m, Ref{Pause, t}),
 		PrivateFlags, readFlags(m, Ref{PrivateFlags, t}),
 		FEC, readFEC(m, Ref{FEC, t}))

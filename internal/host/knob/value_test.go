@@ -113,7 +113,7 @@ func TestCommandsAPersonWouldType(t *testing.T) {
 
 func TestEveryKindIsKnown(t *testing.T) {
 	for _, k := range []Kind{Channels, ChannelsMax, Rings, RingsMax, Coalesce, QueueCoal, RSSTable, RSSKey, RSSFunction, RSSXfrm, RSSHashFields,
-		NtupleRule, Features, FeaturesFixed, FeaturesWanted, Pause, PrivateFlags, FEC, MTU, IRQAffinity, IRQEffective, IRQHint, IRQManaged,
+		NtupleRule, Features, FeaturesFixed, FeaturesWanted, Pause, PrivateFlags, FEC, LinkState, MTU, IRQAffinity, IRQEffective, IRQHint, IRQManaged,
 		RPSCPUs, RPSFlowCnt, XPSCPUs, XPSRXQs, Threaded, DeferHardIRQs, GROFlushTimeout, IRQSuspendTimeout,
 		RPSSockFlowEntries, RPSDefaultMask, NetdevBudget, NetdevBudgetUsecs, NetdevMaxBacklog, DevWeight, BusyPoll, BusyRead, FlowLimitCPUs, FlowLimitTableLen} {
 		f, ok := familyOf(k)
