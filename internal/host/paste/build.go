@@ -54,8 +54,12 @@ func (h *Host) Interfaces() []vector.Interface {
 		i.RX, i.TX = h.queues(d)
 		out = append(out, i)
 	}
+	have := map[string]bool{}
+	for _, i := range out {
+		have[i.Name] = true
+	}
 	for _, l := range h.Points[1].Links {
-		if !slices.ContainsFunc(out, func(i vector.Interface) bool { return i.Name == l.Name }) {
+		if !have[l.Name] {
 			out = append(out, vector.Interface{Name: l.Name})
 		}
 	}
@@ -66,11 +70,14 @@ func (h *Host) Interfaces() []vector.Interface {
 // adopt gives the one interface that no vector names the one device that vectors name by
 // its bus only (virtio0, a PCI address): they can only be the same.
 func (h *Host) adopt(known []vector.Interface) {
-	named := map[string]bool{}
+	named := make(map[string]bool, len(known)) // by a vector
+	for _, k := range known {
+		named[k.Name] = false
+	}
 	buses := map[string]bool{}
 	for _, r := range vector.Table(h.interrupts(), known) {
 		for _, a := range r.Actions {
-			isInterface := slices.ContainsFunc(known, func(i vector.Interface) bool { return i.Name == a.Device })
+			_, isInterface := named[a.Device]
 			switch id := cmp.Or(a.Device, a.BDF); {
 			case isInterface:
 				named[a.Device] = true
@@ -124,7 +131,7 @@ func (h *Host) queues(d *Device) (rx, tx int) {
 			tx = max(tx, q.Queue+1)
 		}
 	}
-	return min(rx, 1<<12), min(tx, 1<<12)
+	return min(rx, maxQueues), min(tx, maxQueues)
 }
 
 // Vectors is the table of interrupts, understood with all that the other texts tell.
@@ -167,8 +174,12 @@ func (h *Host) names() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// maxNames bounds the interfaces that are built up.
-const maxNames = 1 << 12
+// Bounds on what is built up.
+const (
+	maxNames  = 1 << 12 // interfaces
+	maxQueues = 1 << 11 // queues of one interface
+	maxUnseen = 1 << 16 // queues of all interfaces that are known by their number only
+)
 
 func (h *Host) find(name string) *Device {
 	for _, d := range h.Devices {
@@ -213,11 +224,17 @@ func (h *Host) NICs() []nic.NIC {
 	names := h.names()
 	names = names[:min(len(names), maxNames)]
 	index := h.ifindex(names)
-	rows := h.Vectors()
-	wanted := map[int]IRQ{}
-	for _, i := range h.IRQs {
-		wanted[i.IRQ] = i
+	vectors := map[string][]vectorOf{}
+	for _, r := range h.Vectors() {
+		for _, a := range r.Actions {
+			if a.Device != "" && r.Number != vector.None {
+				vectors[a.Device] = append(vectors[a.Device], vectorOf{r.Number, a})
+			}
+		}
 	}
+	wanted := h.irqsByNumber()
+	masks := h.masks()
+	unseen := maxUnseen
 	var out []nic.NIC
 	for _, name := range names {
 		d, l := h.find(name), h.link(name)
@@ -237,7 +254,11 @@ func (h *Host) NICs() []nic.NIC {
 			}
 		}
 		slices.Sort(n.Lower)
-		h.mapQueues(&n, d, rows, wanted)
+		for _, v := range vectors[name] {
+			addVector(&n, v, wanted)
+		}
+		h.addUnseen(&n, d, &unseen)
+		finish(&n, masks)
 		out = append(out, n)
 	}
 	return out
@@ -275,27 +296,32 @@ func (l *Link) kind() nic.Kind {
 	return nic.Virtual
 }
 
-func (h *Host) mapQueues(n *nic.NIC, d *Device, rows []vector.Row, wanted map[int]IRQ) {
+// vectorOf is one action on an interrupt.
+type vectorOf struct {
+	irq int
+	vector.Action
+}
+
+// addVector adds a queue, or a vector that serves none.
+func addVector(n *nic.NIC, v vectorOf, wanted map[int]IRQ) {
+	if v.Queue() == vector.None {
+		n.Control = append(n.Control, nic.Vector{IRQ: v.irq, Name: v.Name})
+		return
+	}
+	q := nic.Queue{RX: v.RXQueue, TX: v.TXQueue, IRQ: v.irq, Vector: v.Name, Node: nic.None, KnownBy: nic.ByName}
+	if v.Confidence == vector.Inferred {
+		q.KnownBy = nic.ByOrder
+	}
+	i := wanted[v.irq]
+	q.Affinity, q.Effective = i.Affinity, i.Effective
+	n.Queues = append(n.Queues, q)
+}
+
+// addUnseen adds the queues that no vector names, as long as left allows.
+func (h *Host) addUnseen(n *nic.NIC, d *Device, left *int) {
 	haveRX, haveTX := map[int]bool{}, map[int]bool{}
-	for _, r := range rows {
-		for _, a := range r.Actions {
-			if a.Device != n.Name || r.Number == vector.None {
-				continue
-			}
-			if a.Queue() == vector.None {
-				n.Control = append(n.Control, nic.Vector{IRQ: r.Number, Name: a.Name})
-				continue
-			}
-			q := nic.Queue{RX: a.RXQueue, TX: a.TXQueue, IRQ: r.Number, Vector: a.Name, Node: nic.None, KnownBy: nic.ByName}
-			if a.Confidence == vector.Inferred {
-				q.KnownBy = nic.ByOrder
-			}
-			if i, ok := wanted[r.Number]; ok {
-				q.Affinity, q.Effective = i.Affinity, i.Effective
-			}
-			haveRX[q.RX], haveTX[q.TX] = true, true
-			n.Queues = append(n.Queues, q)
-		}
+	for _, q := range n.Queues {
+		haveRX[q.RX], haveTX[q.TX] = true, true
 	}
 	rx, tx := h.queues(d)
 	for i := range max(rx, tx) {
@@ -306,14 +332,19 @@ func (h *Host) mapQueues(n *nic.NIC, d *Device, rows []vector.Row, wanted map[in
 		if i < tx && !haveTX[i] {
 			q.TX = i
 		}
-		if q.RX != nic.None || q.TX != nic.None {
+		if (q.RX != nic.None || q.TX != nic.None) && *left > 0 {
+			*left--
 			n.Queues = append(n.Queues, q)
 		}
 	}
+}
+
+// finish fills in the masks and orders the queues.
+func finish(n *nic.NIC, masks map[queueKey]cpuset.Set) {
 	for i := range n.Queues {
 		q := &n.Queues[i]
-		q.RPS, _ = cpusOf(h.RPS, n.Name, false, q.RX)
-		q.XPS, _ = cpusOf(h.XPS, n.Name, true, q.TX)
+		q.RPS = masks[queueKey{n.Name, false, q.RX}]
+		q.XPS = masks[queueKey{n.Name, true, q.TX}]
 	}
 	slices.SortStableFunc(n.Queues, func(a, b nic.Queue) int {
 		first := func(q nic.Queue) int { return max(q.RX, q.TX) }
@@ -324,13 +355,35 @@ func (h *Host) mapQueues(n *nic.NIC, d *Device, rows []vector.Row, wanted map[in
 	}
 }
 
-func cpusOf(list []QueueMask, device string, tx bool, queue int) (cpuset.Set, bool) {
-	for _, m := range list {
-		if m.Device == device && m.TX == tx && m.Queue == queue {
-			return m.CPUs, true
+// queueKey names a queue.
+type queueKey struct {
+	device string
+	tx     bool
+	queue  int
+}
+
+// masks are the RPS masks of receive and the XPS masks of transmit queues.
+func (h *Host) masks() map[queueKey]cpuset.Set {
+	out := map[queueKey]cpuset.Set{}
+	for _, m := range h.RPS {
+		if !m.TX {
+			out[queueKey{m.Device, false, m.Queue}] = m.CPUs
 		}
 	}
-	return cpuset.Set{}, false
+	for _, m := range h.XPS {
+		if m.TX {
+			out[queueKey{m.Device, true, m.Queue}] = m.CPUs
+		}
+	}
+	return out
+}
+
+func (h *Host) irqsByNumber() map[int]IRQ {
+	out := map[int]IRQ{}
+	for _, i := range h.IRQs {
+		out[i.IRQ] = i
+	}
+	return out
 }
 
 const notPasted = "not among the pasted texts"
@@ -348,6 +401,7 @@ func (h *Host) Snapshot() *knob.Snapshot {
 	set := func(k knob.Kind, t knob.Target, v knob.Value) {
 		s.Settings = append(s.Settings, knob.Setting{Ref: knob.Ref{Knob: k, Target: t}, Value: v})
 	}
+	wanted := h.irqsByNumber()
 	for _, n := range h.NICs() {
 		d := h.find(n.Name)
 		t := knob.Target(n.Name)
@@ -384,8 +438,8 @@ func (h *Host) Snapshot() *knob.Snapshot {
 			}
 		}
 		for _, q := range n.Queues {
-			if q.IRQ != nic.None {
-				affinities(set, h.IRQs, n.Name, q.IRQ)
+			if i, ok := wanted[q.IRQ]; ok {
+				affinities(set, i, n.Name)
 			}
 		}
 		s.Devices = append(s.Devices, dev)
@@ -509,18 +563,13 @@ func rule(r ethtool.Rule) knob.Value {
 	return knob.Fields(m)
 }
 
-func affinities(set setter, irqs []IRQ, device string, irq int) {
-	for _, i := range irqs {
-		if i.IRQ != irq {
-			continue
-		}
-		t := knob.On(device, "irq-%d", irq)
-		if i.AffinityKnown {
-			set(knob.IRQAffinity, t, knob.Set(i.Affinity))
-		}
-		if i.EffectiveKnown {
-			set(knob.IRQEffective, t, knob.Set(i.Effective))
-		}
+func affinities(set setter, i IRQ, device string) {
+	t := knob.On(device, "irq-%d", i.IRQ)
+	if i.AffinityKnown {
+		set(knob.IRQAffinity, t, knob.Set(i.Affinity))
+	}
+	if i.EffectiveKnown {
+		set(knob.IRQEffective, t, knob.Set(i.Effective))
 	}
 }
 

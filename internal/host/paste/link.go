@@ -29,7 +29,7 @@ func (l *Link) Up() bool {
 }
 
 // maxLinks bounds the interfaces of one text.
-const maxLinks = 1 << 16
+const maxLinks = 1 << 13
 
 // linkKinds are the words with which -d says what a virtual device is.
 var linkKinds = []string{"bond", "bridge", "dummy", "ifb", "ipvlan", "macsec", "macvlan", "macvtap", "netkit", "team", "tun", "veth", "vlan", "vrf", "vxlan", "geneve", "gre", "gretap", "ipip", "sit", "wireguard", "dsa", "hsr", "netdevsim", "can", "ipoib"}

@@ -44,6 +44,9 @@ type Interrupt struct {
 	Text string
 }
 
+// maxRows is far more interrupts than any host has.
+const maxRows = 1 << 16
+
 // Name is the row's label as printed: the number or the architecture's word.
 func (r *Interrupt) Name() string {
 	if r.IRQ == None {
@@ -94,6 +97,10 @@ func ParseInterrupts(file string, text []byte) (*Interrupts, error) {
 		if !ok {
 			t.problem(r, "row without a label")
 			continue
+		}
+		if len(t.Rows) == maxRows {
+			t.problem(r, "more than %d rows, the rest is left out", maxRows)
+			break
 		}
 		row := Interrupt{Line: r.line, IRQ: number(name)}
 		if row.IRQ == None {

@@ -314,6 +314,16 @@ func TestParseInterruptsAllocatesLittle(t *testing.T) {
 	}
 }
 
+func TestParseInterruptsBoundsItsRows(t *testing.T) {
+	got, err := ParseInterrupts("f", []byte("CPU0\n"+strings.Repeat("1:1 x\n", maxRows+5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Rows) != maxRows || len(got.Problems) != 1 || got.Problems[0].Error() != "parse f:65538: more than 65536 rows, the rest is left out" {
+		t.Errorf("%d rows, problems %v", len(got.Rows), got.Problems)
+	}
+}
+
 func TestParseInterruptsBoundsItsMemory(t *testing.T) {
 	// Every row claims all 65536 CPUs of the header and holds almost none.
 	var b strings.Builder

@@ -385,3 +385,40 @@ func BenchmarkRead512(b *testing.B) {
 		}
 	}
 }
+
+// FuzzRead reads a host whose files hold whatever.
+func FuzzRead(f *testing.F) {
+	for _, s := range []string{"0-3\n", "0\n", "(null)\n", "isolated\n", "1024\n", "Unified\n", "10 21\n", "isolcpus=managed_irq,domain,2-N nohz_full=1"} {
+		f.Add("0-1\n", s, s)
+	}
+	f.Fuzz(func(t *testing.T, online, a, b string) {
+		tr := shape{1, 1, 1, 2, 1}.tree()
+		for p := range tr {
+			if strings.HasSuffix(p, "list") {
+				tr[p] = a
+			} else {
+				tr[p] = b
+			}
+		}
+		tr[cpuDir+"/online"], tr["/proc/cmdline"] = online, b
+		tr[cgroupDir+"/cgroup.controllers"], tr[cgroupDir+"/x/cpuset.cpus.partition"], tr[cgroupDir+"/x/cpuset.cpus.effective"] = "", b, a
+		got, err := Read(files{tr.mapFS()})
+		if err != nil {
+			return
+		}
+		for i, c := range got.CPUs {
+			if i > 0 && got.CPUs[i-1].ID >= c.ID {
+				t.Errorf("CPU %d follows %d", c.ID, got.CPUs[i-1].ID)
+			}
+			if c.Online != got.Online.Contains(c.ID) {
+				t.Errorf("CPU %d online %v, the set says %v", c.ID, c.Online, got.Online)
+			}
+			if !got.Siblings(c.ID).Contains(c.ID) || !got.SharingLLC(c.ID).Contains(c.ID) {
+				t.Errorf("CPU %d is not its own sibling", c.ID)
+			}
+		}
+		if !got.Housekeeping().SubsetOf(got.Online) || !got.Online.SubsetOf(got.Possible) {
+			t.Errorf("housekeeping %v, online %v, possible %v", got.Housekeeping(), got.Online, got.Possible)
+		}
+	})
+}

@@ -100,6 +100,7 @@ func order(a, b *entry) int {
 // the device; what it concludes from those is Inferred.
 func Table(t *procfs.Interrupts, known []Interface) []Row {
 	rows := make([]Row, len(t.Rows))
+	index := newIndex(known)
 	var entries []*entry
 	for i := range t.Rows {
 		r := &t.Rows[i]
@@ -119,7 +120,7 @@ func Table(t *procfs.Interrupts, known []Interface) []Row {
 		}
 		bdf, msi := address(r.Chip, r.HWIRQ)
 		for _, name := range r.Actions {
-			v, f := parse(name, known)
+			v, f := index.parse(name)
 			if v.BDF == "" {
 				v.BDF = bdf
 			}
@@ -133,12 +134,7 @@ func Table(t *procfs.Interrupts, known []Interface) []Row {
 	linkByAddress(entries, known)
 	gveBlocks(entries)
 	for _, group := range byDevice(entries) {
-		d := device{entries: group, cpus: len(t.CPUs)}
-		for i := range known {
-			if known[i].Name == group[0].action.Device {
-				d.known = &known[i]
-			}
-		}
+		d := device{entries: group, cpus: len(t.CPUs), known: index.name[group[0].action.Device]}
 		d.notNetwork()
 		d.bareNames()
 		d.oddNumbers()
@@ -210,15 +206,20 @@ func note(m map[string]string, key, value string) {
 // vector after the last block is the management one, which tells how many there are
 // when the text lacks some. Blocks beyond the queues in use stay allocated.
 func gveBlocks(entries []*entry) {
-	groups := map[string][]*entry{}
+	type owner struct{ bdf, device string }
+	of := func(e *entry) owner { return owner{e.action.BDF, e.action.Device} }
+	groups := map[owner][]*entry{}
+	mgmt := map[owner]int{} // MSI entry of the management vector
 	for _, e := range entries {
-		if e.gve() {
-			groups[e.action.BDF+" "+e.action.Device] = append(groups[e.action.BDF+" "+e.action.Device], e)
+		switch {
+		case e.gve():
+			groups[of(e)] = append(groups[of(e)], e)
+		case e.form != nil && e.form.kind == Control && e.msi != None && strings.Contains(e.form.pattern, "mgmnt"):
+			mgmt[of(e)] = e.msi
 		}
 	}
-	for _, group := range groups {
-		total, base := len(group), None
-		high := 0
+	for who, group := range groups {
+		total, base, high := len(group), None, 0
 		seen := map[int]bool{}
 		for _, e := range group {
 			n := block(e.action.Name)
@@ -231,11 +232,8 @@ func gveBlocks(entries []*entry) {
 		if len(seen) != len(group) { // several devices under one name: "eth%d-ntfy-block.0" twice
 			continue
 		}
-		for _, e := range entries {
-			if strings.Contains(e.action.Name, "mgmnt") && e.form != nil && e.form.kind == Control &&
-				e.action.BDF == group[0].action.BDF && e.action.Device == group[0].action.Device && e.msi != None && base != None {
-				total = e.msi - base
-			}
+		if last, ok := mgmt[who]; ok && base != None {
+			total = last - base
 		}
 		if total%2 != 0 || total <= high {
 			continue
@@ -261,7 +259,7 @@ func block(name string) int {
 		end++
 	}
 	n := None
-	index(s[:end], &n)
+	number(s[:end], &n)
 	return n
 }
 

@@ -75,21 +75,47 @@ func (v Vector) Queue() int {
 // another network namespace, and is Inferred then. A bare interface name gives Other: only
 // Table can tell more.
 func Parse(action string, known []Interface) Vector {
-	v, _ := parse(action, known)
+	v, _ := newIndex(known).parse(action)
 	return v
+}
+
+// index finds interfaces by what action names say.
+type index struct {
+	name map[string]*Interface
+	bus  map[string]*Interface // nil where several hang on one device
+	enic []*Interface          // whose names may be cut
+}
+
+func newIndex(known []Interface) *index {
+	x := &index{name: make(map[string]*Interface, len(known)), bus: map[string]*Interface{}}
+	for i := range known {
+		k := &known[i]
+		x.name[k.Name] = k
+		for _, id := range k.Bus {
+			if was, twice := x.bus[id]; twice && was != k {
+				x.bus[id] = nil
+			} else {
+				x.bus[id] = k
+			}
+		}
+		if k.Driver == "enic" {
+			x.enic = append(x.enic, k)
+		}
+	}
+	return x
 }
 
 // maxName bounds the work on a hostile name; drivers' buffers hold at most 80 bytes.
 const maxName = 128
 
-func parse(action string, known []Interface) (Vector, *form) {
+func (x *index) parse(action string) (Vector, *form) {
 	none := Vector{Kind: Other, RXQueue: None, TXQueue: None, Confidence: Unsure}
 	if len(action) > maxName {
 		return none, nil
 	}
 	// First with the interfaces that exist, then with any name.
 	for _, strict := range []bool{true, false} {
-		if strict && len(known) == 0 {
+		if strict && len(x.name) == 0 {
 			continue
 		}
 		for i := range grammar {
@@ -97,7 +123,7 @@ func parse(action string, known []Interface) (Vector, *form) {
 			if f.length != 0 && len(action) != f.length {
 				continue
 			}
-			m := matcher{form: f, known: known, strict: strict, n: None, t: None}
+			m := matcher{form: f, known: x, strict: strict, n: None, t: None}
 			if m.match(f.pattern, action) && (!f.only || m.iface != nil && slices.Contains(f.drivers, m.iface.Driver)) {
 				return m.vector(), f
 			}
@@ -109,7 +135,7 @@ func parse(action string, known []Interface) (Vector, *form) {
 // matcher holds what one form matched.
 type matcher struct {
 	form   *form
-	known  []Interface
+	known  *index
 	strict bool // {if} must be one of known
 
 	device  string     // as the name spells it
@@ -159,12 +185,12 @@ func (m *matcher) match(pattern, s string) bool {
 func (m *matcher) take(element, text string) bool {
 	switch element {
 	case "n":
-		return index(text, &m.n)
+		return number(text, &m.n)
 	case "t":
-		return index(text, &m.t)
+		return number(text, &m.t)
 	case "d":
 		var any int
-		return index(text, &any)
+		return number(text, &any)
 	case "w":
 		return !strings.ContainsAny(text, " \t")
 	case "bdf":
@@ -179,14 +205,14 @@ func (m *matcher) take(element, text string) bool {
 	case "virtio", "usb":
 		digits, ok := strings.CutPrefix(text, element)
 		var any int
-		if !ok || !index(digits, &any) {
+		if !ok || !number(digits, &any) {
 			return false
 		}
 	case "vif": // vif0 in a guest, vif3.0 in the driver domain
 		digits, ok := strings.CutPrefix(text, "vif")
 		a, b, dot := strings.Cut(digits, ".")
 		var any int
-		if !ok || !index(a, &any) || dot && !index(b, &any) {
+		if !ok || !number(a, &any) || dot && !number(b, &any) {
 			return false
 		}
 		m.foreign = dot
@@ -205,16 +231,8 @@ func (m *matcher) take(element, text string) bool {
 
 // bus finds the one interface that hangs on a bus device.
 func (m *matcher) bus(id string) {
-	m.iface = nil
-	n := 0
-	for i := range m.known {
-		if m.known[i].Name == id || slices.Contains(m.known[i].Bus, id) {
-			m.iface = &m.known[i]
-			n++
-		}
-	}
-	if n != 1 {
-		m.iface = nil
+	if m.iface = m.known.bus[id]; m.iface == nil {
+		m.iface = m.known.name[id] // netback names the interface itself
 	}
 }
 
@@ -222,12 +240,9 @@ func (m *matcher) interfaceName(text string) bool {
 	if len(text) > 15 || strings.ContainsAny(text, "/ \t:") || text[0]-'0' < 10 { // dev_valid_name
 		return false
 	}
-	m.device, m.iface, m.cut = text, nil, false
-	for i := range m.known {
-		if m.known[i].Name == text {
-			m.iface = &m.known[i]
-			return true
-		}
+	m.device, m.iface, m.cut = text, m.known.name[text], false
+	if m.iface != nil {
+		return true
 	}
 	if !m.strict {
 		return !m.form.plain || wellKnown(text)
@@ -236,12 +251,12 @@ func (m *matcher) interfaceName(text string) bool {
 	if len(text) != 11 {
 		return false
 	}
-	for i := range m.known {
-		if m.known[i].Driver == "enic" && strings.HasPrefix(m.known[i].Name, text) {
+	for _, k := range m.known.enic {
+		if strings.HasPrefix(k.Name, text) {
 			if m.iface != nil {
 				return false
 			}
-			m.iface, m.cut = &m.known[i], true
+			m.iface, m.cut = k, true
 		}
 	}
 	return m.iface != nil
@@ -262,7 +277,7 @@ func (m *matcher) vector() Vector {
 		if f.sure == Inferred && slices.Contains(f.exactFor, m.iface.Driver) {
 			v.Confidence = Exact
 		}
-	case len(m.known) > 0 && m.device != "" && v.Confidence == Exact && v.Kind != Control:
+	case len(m.known.name) > 0 && m.device != "" && v.Confidence == Exact && v.Kind != Control:
 		v.Confidence = Inferred
 	}
 	if m.foreign { // netback names its vectors from the guest's point of view
@@ -310,8 +325,8 @@ func only(n int) int {
 	return None
 }
 
-// index reads a queue or bus number.
-func index(s string, n *int) bool {
+// number reads a queue or bus number.
+func number(s string, n *int) bool {
 	if len(s) == 0 || len(s) > 6 || strings.Trim(s, "0123456789") != "" {
 		return false
 	}
@@ -350,7 +365,7 @@ func wellKnown(s string) bool {
 		case p == "p": // biosdevname: p3p1
 			slot, port, ok := strings.Cut(rest, "p")
 			var any int
-			return ok && index(slot, &any) && index(strings.SplitN(port, "_", 2)[0], &any)
+			return ok && number(slot, &any) && number(strings.SplitN(port, "_", 2)[0], &any)
 		case p == "enx" || p == "wlx":
 			return isHex(rest)
 		case rest != "" && rest[0]-'0' < 10:
