@@ -192,7 +192,7 @@ func (e *Ethtool) SetCoalesce(dev string, change ethtool.Group) error {
 		if n.paired() && change["tx-usecs"] != 0 {
 			return syscall.EINVAL, ""
 		}
-		no, message := merge(n.coalesce, change)
+		no, message := merge(n.coalesce, change, syscall.EINVAL)
 		if no == 0 && n.paired() {
 			n.coalesce["tx-usecs"] = n.coalesce["rx-usecs"]
 		}
@@ -205,11 +205,13 @@ func (e *Ethtool) SetCoalesce(dev string, change ethtool.Group) error {
 	})
 }
 
-// merge changes attributes that the driver takes (supported_coalesce_params).
-func merge(g, change ethtool.Group) (syscall.Errno, string) {
+// merge changes attributes that the driver takes; another is refused with no
+// (supported_coalesce_params: EINVAL over netlink, ethnl_set_coalesce; EOPNOTSUPP by
+// ioctl, ethtool_set_per_queue_coalesce).
+func merge(g, change ethtool.Group, no syscall.Errno) (syscall.Errno, string) {
 	for _, k := range sortedKeys(change) {
 		if _, ok := g[k]; !ok {
-			return unsupported, "cannot modify an unsupported parameter"
+			return no, "cannot modify an unsupported parameter"
 		}
 	}
 	maps.Copy(g, change)
@@ -242,7 +244,7 @@ func (e *Ethtool) SetQueueCoalesce(dev string, queue int, change ethtool.Group) 
 		case n.spec.QueueNoEffect: // virtio of QEMU: success and nothing, seen in the lab
 			return 0, ""
 		}
-		return merge(n.perQueue[queue], change)
+		return merge(n.perQueue[queue], change, unsupported)
 	})
 }
 
@@ -438,7 +440,7 @@ func (e *Ethtool) SetPause(dev string, change ethtool.Group) error {
 		if n.pause == nil {
 			return unsupported, ""
 		}
-		no, message := merge(n.pause, change)
+		no, message := merge(n.pause, change, syscall.EINVAL)
 		if no == 0 {
 			n.flaps++ // renegotiation
 		}
