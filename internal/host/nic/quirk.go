@@ -51,6 +51,9 @@ const (
 	OneQueue FactKind = "one-queue"
 	// TableBlocksShrink: fewer channels than a user's table names is refused; EINVAL.
 	TableBlocksShrink FactKind = "table-blocks-shrink"
+	// VectorNames: how the driver names its interrupts; internal/host/vector reads them. N is
+	// the queue, {if} the interface, {bdf} the PCI function.
+	VectorNames FactKind = "vector-names"
 	// PercpuIRQ: one interrupt line that every CPU has its own copy of.
 	PercpuIRQ FactKind = "percpu-irq"
 )
@@ -89,6 +92,48 @@ var facts = []Fact{
 	{Driver: "mlx5_core", Kind: KeepsIRQs, Source: "seastar issue 503; completion vectors live as long as the function, drivers/net/ethernet/mellanox/mlx5/core/pci_irq.c"},
 	{Driver: "mana", Kind: KeepsIRQs, Source: "mana_gd_setup_irqs, drivers/net/ethernet/microsoft/mana/gdma_main.c"},
 	{Driver: "gve", Kind: KeepsIRQs, Source: "gve_alloc_notify_blocks, drivers/net/ethernet/google/gve/gve_main.c"},
+
+	// Names of vectors: internal/host/vector holds the grammar.
+	{Driver: "igb", Kind: VectorNames, Text: "{if}-TxRx-N or {if}-rx-N and {if}-tx-N; {if} is the link vector", Source: "seen on machines"},
+	{Driver: "igc", Kind: VectorNames, Text: "{if}-TxRx-N; {if} is the link vector", Source: "seen on machines"},
+	{Driver: "ixgbe", Kind: VectorNames, Text: "{if}-TxRx-N; {if} is the link vector", Source: "seen on machines"},
+	{Driver: "e1000e", Kind: VectorNames, Text: "{if}, or {if}-rx-0, {if}-tx-0 and {if}", Source: "seen on machines"},
+	{Driver: "i40e", Kind: VectorNames, Text: "i40e-{if}-TxRx-N; i40e-{bdf}:misc and :fdir-TxRx-0 are control", Source: "seen on machines"},
+	{Driver: "iavf", Kind: VectorNames, Text: "iavf-{if}-TxRx-N; iavf-{bdf}:mbx is control", Source: "seen on machines"},
+	{Driver: "ice", Kind: VectorNames, Text: "ice-{if}-TxRx-N; ice-{bdf}:misc and :ctrl-TxRx-N are control", Source: "seen on machines"},
+	{Driver: "idpf", Kind: VectorNames, Text: "idpf-{if}-TxRx-N", Source: "a public report"},
+	{Driver: "mlx5_core", Kind: VectorNames, Text: "mlx5_compN@pci:{bdf}; mlx5_async0, mlx5_{pages,cmd,async}_eq are control", Source: "seen on machines"},
+	{Driver: "mlx4_core", Kind: VectorNames, Text: "{if}-N, or mlx4-N@{bdf} counted from 1; mlx4-async and mlx4-comp-N are control", Source: "seen on machines"},
+	{Driver: "bnxt_en", Kind: VectorNames, Text: "{if}-TxRx-N; before September 2024 cut to 17 characters", Source: "seen on machines"},
+	{Driver: "bnx2x", Kind: VectorNames, Text: "{if}-fp-N; {if} is the slow path", Source: "seen on machines"},
+	{Driver: "qede", Kind: VectorNames, Text: "{if}-fp-N", Source: "seen on machines"},
+	{Driver: "bnx2", Kind: VectorNames, Text: "{if}-N", Source: "seen on machines"},
+	{Driver: "be2net", Kind: VectorNames, Text: "{if}-rx-N; {if}-tx-0 is all of transmit and rx queue 0", Source: "seen on machines"},
+	{Driver: "qlcnic", Kind: VectorNames, Text: "{if}-rx-N; {if}-tx-0-rx-3 is two queues", Source: "seen on machines"},
+	{Driver: "tg3", Kind: VectorNames, Text: "{if}-rx-N and {if}-txrx-N, counted from 1 (rx-1 is rx queue 0 by inference)", Source: "seen on machines"},
+	{Driver: "sfc", Kind: VectorNames, Text: "{if}-N; {if}-rx-N, {if}-tx-N, {if}-xdp-N when split", Source: "request_irq of the driver's source"},
+	{Driver: "cxgb4", Kind: VectorNames, Text: "{if} (queue N)", Source: "seen on machines"},
+	{Driver: "enic", Kind: VectorNames, Text: "interface cut to 11 characters, then -rx-N, -tx-N, -err, -notify", Source: "request_irq of the driver's source"},
+	{Driver: "liquidio", Kind: VectorNames, Text: "LiquidIO<id>-pf<n>-rxtx-N", Source: "request_irq of the driver's source"},
+	{Driver: "ena", Kind: VectorNames, Text: "{if}-Tx-Rx-N; ena-mgmnt@pci:{bdf} is control", Source: "seen on machines"},
+	{Driver: "gve", Kind: VectorNames, Text: "gve-ntfy-blkN@pci:{bdf}, before 6.3 eth%d-ntfy-block.N: of the blocks the lower half transmit, the upper half receive", Source: "seen on machines"},
+	{Driver: "mana", Kind: VectorNames, Text: "mana_qN@pci:{bdf}, shared by the function's ports; mana_hwc is control", Source: "seen on machines"},
+	{Driver: "virtio_net", Kind: VectorNames, Text: "virtioV-input.N, virtioV-output.N, or one virtioV-virtqueues; virtioV-config is control", Source: "seen on machines"},
+	{Driver: "vmxnet3", Kind: VectorNames, Text: "{if}-rxtx-N, or -rx-N and -tx-N; {if}-event-N is control", Source: "seen on machines"},
+	{Driver: "xen_netfront", Kind: VectorNames, Text: "vifV-qN-rx and vifV-qN-tx", Source: "seen on machines"},
+	{Driver: "r8125", Kind: VectorNames, Text: "{if}-N, 32 whatever the number of queues", Source: "seen on machines"},
+	{Driver: "atlantic", Kind: VectorNames, Text: "{if} repeated; the last ones are service vectors", Source: "seen on machines"},
+	{Driver: "stmmac", Kind: VectorNames, Text: "{if} repeated, or {if}:rx-N, {if}:tx-N; :mac, :wol, :lpi, :sfty are control", Source: "seen on machines"},
+	{Driver: "fec", Kind: VectorNames, Text: "the platform device, four times: queues 0 to 2, then PPS", Source: "seen on machines"},
+	{Driver: "mtk_eth_soc", Kind: VectorNames, Text: "the platform device, twice: transmit, receive; shared by its interfaces", Source: "seen on machines"},
+	{Driver: "bcmgenet", Kind: VectorNames, Text: "{if} twice: the default ring, the priority rings", Source: "seen on machines"},
+	{Driver: "hns3", Kind: VectorNames, Text: "hns3-{bdf}-TxRx-N; hns3-{bdf}-misc is control", Source: "seen on machines"},
+	{Driver: "ibmvnic", Kind: VectorNames, Text: "ibmvnic-<unit>-rxN, -txN", Source: "seen on machines"},
+	{Driver: "am65-cpsw-nuss", Kind: VectorNames, Text: "the platform device, with -txN", Source: "seen on machines"},
+	{Driver: "ipqess", Kind: VectorNames, Text: "the platform device with :txqN", Source: "seen on machines"},
+	{Driver: "thunder-nicvf", Kind: VectorNames, Text: "{if}-rxtx-N though ethtool -l tells separate channels; rbdr and qset-err are control", Source: "seen on machines"},
+	{Driver: "iwlwifi", Kind: VectorNames, Text: "iwlwifi:queue_N, iwlwifi:default_queue; :exception is control", Source: "seen on machines"},
+	{Driver: "r8152", Kind: VectorNames, Text: "none of its own: that of the USB host controller", Source: "seen on machines"},
 
 	// Indirection tables.
 	{Driver: "igb", Kind: TableSize, N: 128, Source: "IGB_RETA_SIZE, drivers/net/ethernet/intel/igb/igb.h"},

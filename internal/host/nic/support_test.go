@@ -124,3 +124,46 @@ Made from the table of internal/host/nic/support.go by its test (` + "`go test .
 	}
 	return b.String()
 }
+
+// TestFacts: every row has a source, a driver by its canonical name, and what its kind needs.
+func TestFacts(t *testing.T) {
+	for _, f := range facts {
+		if f.Source == "" || f.Driver != CanonicalDriver(f.Driver) || f.Kind == "" {
+			t.Errorf("incomplete row %+v", f)
+		}
+		switch f.Kind {
+		case TableSize, TableLimit, DynamicUsecs, MaxUsecs:
+			if f.N == 0 {
+				t.Errorf("no number in %+v", f)
+			}
+		case RingDrops:
+			if f.Text == "" || f.Scope == "" || strings.Contains(f.Text, "%d") != (f.Scope == ScopeQueue) && f.Driver != "vmxnet3" {
+				t.Errorf("counter and scope do not fit: %+v", f)
+			}
+		}
+	}
+}
+
+func TestRingDropScope(t *testing.T) {
+	for _, c := range []struct {
+		driver, counter string
+		scope           Scope
+		queue           int
+		ok              bool
+	}{
+		{"igb", "rx_queue_3_drops", ScopeQueue, 3, true},
+		{"igb", "rx_queue_x_drops", "", None, false},
+		{"igb", "rx_no_buffer_count", ScopePort, None, true},
+		{"bnxt_en", "[12]: rx_discards", ScopeQueue, 12, true},
+		{"mlx4_en", "rx7_dropped", ScopeQueue, 7, true},
+		{"i40e", "port.rx_dropped", ScopePort, None, true},
+		{"ena", "bw_in_allowance_exceeded", ScopeProvider, None, true},
+		{"igb", "rx_packets", "", None, false},
+		{"nobody", "rx_missed_errors", "", None, false},
+	} {
+		scope, queue, ok := RingDropScope(c.driver, c.counter)
+		if scope != c.scope || queue != c.queue || ok != c.ok {
+			t.Errorf("RingDropScope(%q, %q) = %q %d %v, want %q %d %v", c.driver, c.counter, scope, queue, ok, c.scope, c.queue, c.ok)
+		}
+	}
+}
