@@ -141,10 +141,10 @@ func ENA(name string, queues int) NIC {
 func VMXNET3(name string, queues int) NIC {
 	return NIC{
 		Name: name, Driver: "vmxnet3", Bus: "0000:0b:00.0", SpeedMb: 10000, NAPI: true,
-		Channels:    ethtool.Group{"rx": uint32(queues), "tx": uint32(queues)},
-		MaxChannels: ethtool.Group{"rx": uint32(queues), "tx": uint32(queues)}, FixedChannels: true, // no set_channels in vmxnet3_ethtool_ops
+		Channels:    ethtool.Group{"combined": uint32(queues)},
+		MaxChannels: ethtool.Group{"combined": uint32(queues)}, FixedChannels: true, // no set_channels in vmxnet3_ethtool_ops
 		Vectors: []Vector{{Name: "{if}-rxtx-{n}", For: "combined"}, {Name: fmt.Sprintf("{if}-event-%d", queues), For: "control"}},
-		Table:   32, Key: key40(), Function: "toeplitz",
+		Table:   128, Function: "toeplitz", FixedHash: true, // the key is not told
 		Rings: ethtool.Group{"rx": 1024, "tx": 512, "rx-mini": 128, "rx-jumbo": 512}, MaxRings: ethtool.Group{"rx": 4096, "tx": 4096, "rx-mini": 2048, "rx-jumbo": 4096},
 		Features: offloads(true),
 		// One card turned LRO on when GRO went off (steering design, TencentOS-kernel PR 301).

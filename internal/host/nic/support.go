@@ -55,7 +55,7 @@ var onFake = map[string][]knob.Kind{
 	"mlx4_core":  {knob.Channels, knob.Rings, knob.Coalesce, knob.RSSTable, knob.RSSKey, knob.RSSFunction, knob.NtupleRule, knob.Features},
 	"virtio_net": {knob.Channels, knob.Rings, knob.Coalesce, knob.RSSTable, knob.RSSKey, knob.RSSFunction, knob.RSSHashFields, knob.Features},
 	"ena":        {knob.Channels, knob.Rings, knob.Coalesce, knob.RSSTable, knob.Features},
-	"vmxnet3":    {knob.Rings, knob.RSSTable, knob.RSSKey, knob.RSSFunction, knob.Features},
+	"vmxnet3":    {knob.Rings, knob.RSSTable, knob.Features},
 	"e1000e":     {knob.Rings, knob.Coalesce, knob.Features, knob.Pause},
 	"bnxt_en":    {knob.Channels, knob.Rings, knob.Coalesce, knob.RSSTable, knob.RSSKey, knob.RSSFunction, knob.RSSHashFields, knob.NtupleRule, knob.Features, knob.FEC},
 	"hv_netvsc":  {knob.Channels, knob.Rings, knob.RSSTable, knob.RSSKey, knob.RSSFunction, knob.RSSHashFields, knob.Features},
