@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -459,6 +460,8 @@ func TestUnaskedChanges(t *testing.T) {
 	before := h.state()
 	h.onWrite = func(r knob.Ref) {
 		if r == rps(0) {
+			h.snap.Devices = append(slices.Clone(h.snap.Devices), knob.Device{Name: "veth7", IfIndex: 7, RXQueues: 1}) // a container starts
+			h.settings[knob.Ref{Knob: knob.RPSCPUs, Target: "veth7 rx-0"}] = knob.Text("")
 			h.settings[features] = lro         // a quirk of the same device
 			h.settings[other] = knob.Text("1") // somebody else, elsewhere
 			h.onWrite = func(r knob.Ref) {}
@@ -510,6 +513,8 @@ func TestJudge(t *testing.T) {
 		{"more delivered, fewer dropped", series(0.98, 50000, 17000), series(0.7, 67000, 0), Better, "delivered"},
 		{"fewer dropped", series(0.98, 50000, 1000), series(0.97, 50400, 100), Better, "dropped"},
 		{"hotter but more delivered", series(0.5, 50000, 0), series(0.9, 70000, 0), Better, "delivered"},
+		{"fewer offered", series(0.9, 50000, 0), series(0.5, 45000, 0), Same, "the load changed"},
+		{"fewer delivered and dropped", series(0.9, 50000, 0), series(0.5, 45000, 500), Worse, "delivered"},
 		{"fewer delivered", series(0.9, 50000, 0), series(0.5, 40000, 0), Worse, "-20.0 %"},
 		{"more dropped", series(0.9, 50000, 0), series(0.5, 50000, 2000), Worse, "dropped"},
 		{"hotter for nothing", series(0.5, 50000, 0), series(0.7, 50000, 0), Worse, "hottest"},
@@ -805,6 +810,18 @@ func TestJournalFile(t *testing.T) {
 			t.Errorf("archives: %v, %v", old, err)
 		}
 	})
+	t.Run("of another user", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root: to give a file away")
+		}
+		h, dir := setup(t)
+		if err := os.Chown(filepath.Join(dir, journalFile), 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(ctx, h.config(dir)); err == nil || !strings.Contains(err.Error(), "belongs to uid 65534") {
+			t.Errorf("open: %v", err)
+		}
+	})
 	t.Run("locked", func(t *testing.T) {
 		h, dir := setup(t)
 		e := h.open(h.config(dir))
@@ -839,6 +856,43 @@ func TestJournalFile(t *testing.T) {
 	t.Run("no journal", func(t *testing.T) {
 		if txs, boot, err := History(filepath.Join(t.TempDir(), "none")); err != nil || txs != nil || boot != "" {
 			t.Errorf("%v, %s, %v", txs, boot, err)
+		}
+	})
+}
+
+func FuzzJournal(f *testing.F) {
+	h := &fakeHost{settings: map[knob.Ref]knob.Value{}, fault: &fault{at: -1}}
+	h.snap.Devices = []knob.Device{{Name: "eth0", RXQueues: 1}}
+	h.settings[rps(0)], h.settings[entries] = knob.Text("1"), knob.Int(0)
+	dir := f.TempDir()
+	h.snap.Host.BootID, h.snap.Host.CPUs = "b", "0-3"
+	e, err := Open(ctx, h.config(dir))
+	if err != nil {
+		f.Fatal(err)
+	}
+	if _, err := e.Apply(ctx, h.plan(), short); err != nil {
+		f.Fatal(err)
+	}
+	e.Close()
+	good, err := os.ReadFile(filepath.Join(dir, journalFile))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var j journal
+		if _, err := j.parse("j", data); err != nil {
+			return
+		}
+		if int(j.size) > len(data) || j.torn != (int(j.size) < len(data)) {
+			t.Errorf("good part %d of %d, torn %v", j.size, len(data), j.torn)
+		}
+		for _, x := range j.txs {
+			for i := range x.written {
+				if i < 0 || i >= len(x.Plan.Changes) {
+					t.Errorf("change %d of %d", i, len(x.Plan.Changes))
+				}
+			}
 		}
 	})
 }

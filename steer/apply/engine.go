@@ -479,9 +479,16 @@ func (e *Engine) later(ctx context.Context, res *Result, since *knob.Snapshot) e
 	return nil
 }
 
-// unaskedSince is what differs between two snapshots and was not asked for.
+// unaskedSince is what differs between two snapshots and was not asked for. Devices that came or
+// went, as those of containers do all the time, are no changes of settings.
 func unaskedSince(res *Result, before, after *knob.Snapshot) []knob.Difference {
+	has := func(s *knob.Snapshot, device string) bool {
+		return slices.ContainsFunc(s.Devices, func(d knob.Device) bool { return d.Name == device })
+	}
 	return slices.DeleteFunc(knob.Diff(before, after), func(d knob.Difference) bool {
+		if dev := d.Target.Device(); dev != "" && (!has(before, dev) || !has(after, dev)) {
+			return true
+		}
 		return !knob.Writable(d.Knob) || slices.ContainsFunc(res.Steps, func(s Step) bool { return s.Ref == d.Ref })
 	})
 }

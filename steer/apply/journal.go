@@ -300,6 +300,10 @@ func openJournal(dir, boot string, now func() time.Time, wrap func(disk) disk) (
 	}()
 	name := filepath.Join(dir, journalFile)
 	j := &journal{now: now}
+	var own unix.Stat_t
+	if err := unix.Stat(name, &own); err == nil && own.Uid != 0 && int(own.Uid) != os.Geteuid() {
+		return nil, nil, fmt.Errorf("open journal: %s belongs to uid %d: what it says is not acted on; move it away", name, own.Uid)
+	}
 	data, err := readJournal(name)
 	fresh := errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Contains(data, []byte{'\n'})
 	if err != nil && !fresh {

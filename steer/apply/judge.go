@@ -40,9 +40,12 @@ const (
 	worsePoints   = 0.10
 	deliveredGain = 0.02
 	deliveredLoss = 0.05
-	dropPoints    = 0.001 // of packets offered
-	leastTraffic  = 100   // packets/s, below which there is nothing to judge
-	leastWindows  = 3
+	// loadLoss is the loss up to which fewer packets with a cooler CPU and no drops are the load's own
+	// change: nothing on this host held them back.
+	loadLoss     = 0.15
+	dropPoints   = 0.001 // of packets offered
+	leastTraffic = 100   // packets/s, below which there is nothing to judge
+	leastWindows = 3
 )
 
 // Judge compares windows before and after a change: receive softirq time of the hottest CPU,
@@ -82,6 +85,8 @@ func Judge(before, after []*collector.Sample) *Verdict {
 	dropText := fmt.Sprintf("dropped %.2f → %.2f %% of those offered", drops.Before*100, drops.After*100)
 	hotText := fmt.Sprintf("receive softirq of the hottest CPU %.0f → %.0f %%", hot.Before*100, hot.After*100)
 	switch {
+	case less && cooler && gain > -loadLoss && drops.After < dropPoints:
+		return say(Same, deliveredText+" with nothing dropped and the hottest CPU cooler: the load changed")
 	case less:
 		return say(Worse, deliveredText)
 	case moreDrops:
