@@ -22,8 +22,7 @@ type form struct {
 	whole    bool // Other, unless a known interface hangs on it: then it is all of its interrupts
 }
 
-// grammar: names from the drivers' request_irq calls; which of them
-// was seen on a machine and which read in a source is told in docs/support.md's sources.
+// grammar: names from the drivers' request_irq calls, most of them also seen on machines.
 var grammar = []form{
 	// Control vectors that look like queues.
 	{pattern: "{if}-fdir-TxRx-{d}", kind: Control},
@@ -96,6 +95,13 @@ var grammar = []form{
 	{pattern: "ibmvnic-{w}-rx{n}", kind: RX},
 	{pattern: "ibmvnic-{w}-tx{n}", kind: TX},
 
+	// ionic: "%.5s-%.16s-%.8s" of "ionic", interface or address, and "L0-rx3"; the receive
+	// vector serves transmit too unless the channels are split (ionic_lif.c).
+	{pattern: "ionic-{if}-L{d}-rx{n}", kind: TXRX, sure: Inferred},
+	{pattern: "ionic-{if}-L{d}-tx{n}", kind: TX},
+	{pattern: "ionic-{if}-L{d}-{w}", kind: Control},
+	{pattern: "ionic-{bdf}-{w}", kind: Control},
+
 	// Wireless: the queue numbers are the receive queues of the MAC.
 	{pattern: "iwlwifi:default_queue", kind: RX, sure: Inferred, zero: true},
 	{pattern: "iwlwifi: default queue", kind: RX, sure: Inferred, zero: true},
@@ -126,8 +132,9 @@ var grammar = []form{
 	{pattern: "{addr}", kind: Other, sure: Unsure, bare: true}, // fec, mtk_eth_soc, ag71xx, cpsw
 
 	// Named after the interface.
-	{pattern: "{if}-Tx-Rx-{n}", kind: TXRX}, // ena
-	{pattern: "{if}-TxRx-{n}", kind: TXRX},  // igb igc ixgbe ixgbevf ngbe txgbe bnxt_en fm10k amd-xgbe
+	{pattern: "{if}-Tx-Rx-{n}", kind: TXRX},                    // ena
+	{pattern: "{if}-TxRx-{n}", kind: TXRX},                     // igb igc ixgbe ixgbevf ngbe txgbe bnxt_en fm10k fbnic amd-xgbe
+	{pattern: "{w}-{if}-TxRx-{n}", kind: TXRX, sure: Inferred}, // some driver's own prefix
 	{pattern: "{if}-tx-{t}-rx-{n}", kind: TXRX},
 	{pattern: "{if}-txrx-{n}", kind: TXRX, only: true, drivers: []string{"tg3"}, sure: Inferred, first: 1},
 	{pattern: "{if}-rx-{n}", kind: RX, only: true, drivers: []string{"tg3"}, sure: Inferred, first: 1},

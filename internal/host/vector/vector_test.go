@@ -98,6 +98,11 @@ func TestParseKnowsEveryDriversNames(t *testing.T) {
 		{"iwlwifi:default_queue", "- - rx 0/- inferred"},
 		{"iwlwifi: queue 3", "- - rx 3/- inferred"},
 		{"iwlwifi:exception", "- - control -/- exact"},
+		{"ionic-ens6-L0-rx3", "ens6 - txrx 3/3 inferred"},
+		{"ionic-ens6-L0-tx3", "ens6 - tx -/3 exact"},
+		{"ionic-0000:b5:00.0-L0-adminq0", "- 0000:b5:00.0 control -/- exact"},
+		{"eth7_g0_rx", "eth7 - rx -/- inferred"},
+		{"eth7_qp3", "eth7 - txrx 3/3 exact"},
 		{"enp5s0f1-rbdr-0", "enp5s0f1 - control -/- exact"},
 		{"enp5s0f1-qset-err-0", "enp5s0f1 - control -/- exact"},
 		{"eno2-rxtx7", "eno2 - txrx 7/7 exact"},
@@ -145,6 +150,7 @@ func TestParseWithTheHostsInterfaces(t *testing.T) {
 		{"eth10-TxRx-0", "eth10 - txrx 0/0 exact"},
 		{"eth100-TxRx-0", "eth100 - txrx 0/0 inferred"}, // not an interface here: an old name, or another namespace's
 		{"ice-my-nic-TxRx-3", "my-nic - txrx 3/3 exact"},
+		{"newdrv-eth10-TxRx-3", "eth10 - txrx 3/3 inferred"},
 		{"eno1-rx-1", "eno1 - rx 0/- inferred"}, // tg3 numbers vectors, 0 is not a receive one
 		{"eno1-txrx-4", "eno1 - txrx 3/3 inferred"},
 		{"eno1-tx-0", "eno1 - tx -/0 exact"},
