@@ -73,6 +73,7 @@ func (e *env) serve(ctx context.Context, listen string, interval time.Duration, 
 	if err != nil {
 		return &failure{exitFailed, fmt.Errorf("serve metrics: %w", err), []string{"choose another with --web.listen-address"}}
 	}
+	h.refresh = 30 * time.Second
 	ring := collector.NewRing(1)
 	s := e.newSampler(h, level, interval, ring)
 	samples, cancel := ring.Subscribe()

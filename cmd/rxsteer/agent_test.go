@@ -2,22 +2,30 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rxsteer/rxsteer/internal/testnet"
 )
 
-// startAgent runs the agent as a process of its own and waits until it serves.
-func startAgent(t *testing.T, args ...string) (cmd *exec.Cmd, url string, rest func() string) {
+// agentArgs serves on a free port.
+func agentArgs(args ...string) []string {
+	return append([]string{"agent", "--web.listen-address", "127.0.0.1:0", "--interval", "1s"}, args...)
+}
+
+// startAgent starts an agent and waits until it serves. rest is what it says until its end.
+func startAgent(t *testing.T, cmd *exec.Cmd) (url string, rest func() string) {
 	t.Helper()
-	cmd = exec.CommandContext(t.Context(), "rxsteer", append([]string{"agent", "--web.listen-address", "127.0.0.1:0", "--interval", "1s"}, args...)...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +43,7 @@ func startAgent(t *testing.T, args ...string) (cmd *exec.Cmd, url string, rest f
 		text, _ := io.ReadAll(r)
 		t.Fatalf("no address in %s%s", line, text)
 	}
-	return cmd, m[1], func() string {
+	return m[1], func() string {
 		text, err := io.ReadAll(r)
 		if err != nil {
 			t.Error(err)
@@ -44,9 +52,9 @@ func startAgent(t *testing.T, args ...string) (cmd *exec.Cmd, url string, rest f
 	}
 }
 
-func get(t *testing.T, url string) (int, string) {
+func get(t *testing.T, client *http.Client, url string) (int, string) {
 	t.Helper()
-	resp, err := http.Get(url)
+	resp, err := client.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +67,7 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 // awaitSample scrapes until the first sample is in.
-func awaitSample(t *testing.T, url string) string {
+func awaitSample(t *testing.T, client *http.Client, url string) string {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -68,7 +76,7 @@ func awaitSample(t *testing.T, url string) string {
 		case <-time.After(20 * time.Second):
 			t.Fatal("no sample in 20 s")
 		case <-tick.C:
-			if code, body := get(t, url+"/metrics"); code != 200 {
+			if code, body := get(t, client, url+"/metrics"); code != 200 {
 				t.Fatalf("status %d: %s", code, body)
 			} else if !strings.Contains(body, "rxsteer_samples_total 0\n") {
 				return body
@@ -90,14 +98,15 @@ func TestAgentServesUntilSIGTERM(t *testing.T) {
 			if tc.root && os.Geteuid() != 0 {
 				t.Skip("needs root for BPF")
 			}
-			cmd, url, rest := startAgent(t, "--level", tc.level)
-			body := awaitSample(t, url)
+			cmd := exec.CommandContext(t.Context(), "rxsteer", agentArgs("--level", tc.level)...)
+			url, rest := startAgent(t, cmd)
+			body := awaitSample(t, http.DefaultClient, url)
 			for _, want := range tc.want {
 				if !strings.Contains(body, "\n"+want) {
 					t.Errorf("no %s in the scrape", want)
 				}
 			}
-			if code, body := get(t, url+"/healthz"); code != 200 || body != "ok\n" {
+			if code, body := get(t, http.DefaultClient, url+"/healthz"); code != 200 || body != "ok\n" {
 				t.Errorf("healthz: %d %q", code, body)
 			}
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -132,5 +141,53 @@ func TestAgentRefusesATakenPort(t *testing.T) {
 	}
 	if stdout.Len() > 0 {
 		t.Errorf("stdout: %s", stdout)
+	}
+}
+
+// TestAgentCountsInjectedFrames: what a device received in the agent's namespace is in the scrape,
+// to the packet.
+func TestAgentCountsInjectedFrames(t *testing.T) {
+	ns := testnet.New(t)
+	testnet.NeedTun(t)
+	tap, err := ns.NewTAP("tap0", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tap.Close()
+	url, _ := startAgent(t, ns.Command(t.Context(), "rxsteer", agentArgs()...))
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, addr string) (conn net.Conn, err error) {
+		err = ns.Do(func() (err error) { conn, err = net.Dial(network, addr); return err })
+		return conn, err
+	}}}
+	awaitSample(t, client, url)
+	frame := make([]byte, 60) // to nobody, of no protocol
+	copy(frame, []byte{0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, 0x88, 0xb5})
+	const frames = 500
+	for i := range frames {
+		if err := tap.Inject(i%2, frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := func(metric string) (total float64) {
+		_, body := get(t, client, url+"/metrics")
+		for line := range strings.Lines(body) {
+			if strings.HasPrefix(line, metric+"{") && strings.Contains(line, `device="tap0"`) {
+				n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				total += n
+			}
+		}
+		return total
+	}
+	await(t, "the frames in the scrape", func() bool { return sum("rxsteer_napi_packets_total") >= frames })
+	for metric, want := range map[string]float64{"rxsteer_napi_packets_total": frames, "rxsteer_device_receive_packets_total": frames} {
+		if got := sum(metric); got != want {
+			t.Errorf("%s of tap0 is %v, want %v", metric, got, want)
+		}
+	}
+	if polls, ns := sum("rxsteer_napi_polls_total"), sum("rxsteer_napi_seconds_total"); polls < 1 || ns <= 0 {
+		t.Errorf("%v polls took %v s", polls, ns)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,10 @@ type hostRooms struct {
 	closers []func() error
 
 	queues map[napiID]int // rx queue of each NAPI, by the map
+	// refresh, when set, reads the map again for a NAPI it does not hold, at most that often:
+	// for a process that outlives devices.
+	refresh time.Duration
+	read    time.Time // when the map was read
 }
 
 type napiID struct {
@@ -46,7 +51,7 @@ func (h *hostRooms) inventory(ctx context.Context) ([]nic.NIC, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.queues = map[napiID]int{}
+	h.queues, h.read = map[napiID]int{}, time.Now()
 	for i := range nics {
 		for _, q := range nics[i].Queues {
 			if q.NAPI != 0 && q.RX != nic.None {
@@ -67,11 +72,19 @@ func (h *hostRooms) owners(ctx context.Context, nics []nic.NIC) ([]knob.Owner, e
 }
 
 // rxQueue is the rx queue of a NAPI by the last inventory, −1 not known.
-func (h *hostRooms) rxQueue(_ uint64, ifindex int, id uint32) int {
-	if q, ok := h.queues[napiID{ifindex, id}]; ok {
+func (h *hostRooms) rxQueue(netns uint64, ifindex int, id uint32) int {
+	k := napiID{ifindex, id}
+	_, ok := h.queues[k]
+	if !ok && h.refresh > 0 && id != 0 && netns == h.netns() && time.Since(h.read) >= h.refresh {
+		h.read = time.Now()
+		if _, err := h.inventory(context.Background()); err != nil {
+			return nic.None // the next sample tries again
+		}
+	}
+	if q, ok := h.queues[k]; ok {
 		return q
 	}
-	return -1
+	return nic.None
 }
 
 // netns is the inode of this network namespace, 0 not known.
