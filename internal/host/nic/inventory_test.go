@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/ethtool"
 	"github.com/rxsteer/rxsteer/internal/netdev"
 )
@@ -176,6 +177,7 @@ func TestStacks(t *testing.T) {
 		{name: "loopA", devtype: "vlan", lower: []string{"loopB"}},
 		{name: "loopB", devtype: "vlan", lower: []string{"loopA"}},
 		{name: "empty", devtype: "bond"},
+		{name: "lan1", driver: "mt7530-mdio", path: "platform/mdio.0/mdio-bus:1f", devtype: "dsa", lower: []string{"ten1"}},
 	}}
 	all, err := Inventory(t.Context(), c.build(t))
 	if err != nil {
@@ -188,10 +190,36 @@ func TestStacks(t *testing.T) {
 	want := map[string]string{
 		"ten0": "physical: ten0", "ten1": "physical: ten1", "bond0": "stack: ten0 ten1", "bond0.100": "stack: ten0 ten1",
 		"br0": "stack: ten0 ten1 tap0", "tap0": "virtual: tap0", "mv0": "stack: ten0", "team0": "stack: ten1",
-		"loopA": "stack: ", "loopB": "stack: ", "empty": "stack: empty",
+		"loopA": "stack: ", "loopB": "stack: ", "empty": "stack: empty", "lan1": "stack: ten1",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("leaves (-want +got):\n%s", d)
+	}
+}
+
+// TestQueueDetails: what netlink and procfs say of each queue besides its interrupt.
+func TestQueueDetails(t *testing.T) {
+	c := mapCase{
+		interrupts: table("41 PCI-MSIX-0000:03:00.0 1 eth0-TxRx-0", "42 PCI-MSIX-0000:03:00.0 2 eth0-TxRx-1"),
+		ports:      []port{{name: "eth0", driver: "igb", path: "pci0000:00/0000:03:00.0", msi: "41-42", rx: 2, tx: 2, files: map[string]string{"numa_node": "1\n"}}},
+		affinity:   map[int]string{41: "300", 42: "1023"},
+	}
+	c.queues, c.napis = queuesOf(2, 41, 42)
+	c.queues[2].XSK = true
+	c.napis[0].PID = ptr(812)
+	all, err := Inventory(t.Context(), c.build(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Queue{
+		{RX: 0, TX: 0, NAPI: 100, IRQ: 41, Vector: "eth0-TxRx-0", Node: None, Effective: cpuset.Of(300), Thread: 812, KnownBy: ByNetlink},
+		{RX: 1, TX: 1, NAPI: 101, IRQ: 42, Vector: "eth0-TxRx-1", Node: None, Effective: cpuset.Of(1023), XSK: true, KnownBy: ByNetlink},
+	}
+	if d := cmp.Diff(want, all[0].Queues); d != "" {
+		t.Errorf("queues (-want +got):\n%s", d)
+	}
+	if n := all[0]; n.Node != 1 || n.Bus != "0000:03:00.0" || n.Driver != "igb" || !n.Up || n.Netns != 4026531840 {
+		t.Errorf("device %+v", n)
 	}
 }
 
