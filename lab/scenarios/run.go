@@ -29,12 +29,26 @@ var programs = map[string]string{
 	"rxprobe":   "./lab/matrix/probe",
 }
 
+// tests are packages whose tests run in guests: what they say of the fake host and of every
+// knob is held against real drivers.
+var tests = map[string]string{
+	"rxhosttest": "./internal/host/hosttest",
+	"rxknobtest": "./internal/host/knob",
+}
+
 // BuildPrograms builds the module's programs for guests into dir. It runs in the module.
 func BuildPrograms(ctx context.Context, dir string) ([]string, error) {
 	var out []string
 	for name, pkg := range programs {
 		file := filepath.Join(dir, name)
-		if err := build(ctx, pkg, file); err != nil {
+		if err := build(ctx, "build", "-o", file, pkg); err != nil {
+			return nil, err
+		}
+		out = append(out, file)
+	}
+	for name, pkg := range tests {
+		file := filepath.Join(dir, name)
+		if err := build(ctx, "test", "-c", "-tags", "lab", "-o", file, pkg); err != nil {
 			return nil, err
 		}
 		out = append(out, file)
@@ -43,12 +57,12 @@ func BuildPrograms(ctx context.Context, dir string) ([]string, error) {
 	return out, nil
 }
 
-// build builds one static program of the module.
-func build(ctx context.Context, pkg, file string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, pkg)
+// build runs the go command for static programs of the module.
+func build(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if log, err := cmd.CombinedOutput(); err != nil {
-		return &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("build %s: %v", pkg, err), Log: string(log)}
+		return &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("go %s: %v", strings.Join(args, " "), err), Log: string(log)}
 	}
 	return nil
 }

@@ -12,11 +12,26 @@ import (
 	"strings"
 )
 
-// Script sets what the NIC lets it set away from the defaults, then leaves the texts of both
-// sides in /share.
-//
 //go:embed guest.sh
-var Script string
+var script string
+
+// Script is what a guest runs for Compare: the tests of the knobs and, with the name of a NIC,
+// the scripts of the fake host on the real driver; then it sets what the NIC lets it set away
+// from the defaults and leaves the texts of both sides in /share.
+func Script(nic string) string { return "export RXSTEER_NIC=" + nic + "\n" + script }
+
+// TestFailures returns, for each test program that failed in the guest, the end of its log.
+func TestFailures(files map[string][]byte) []string {
+	var out []string
+	for _, name := range []string{"knobs", "scripts"} {
+		rc, ok := files[name+".rc"]
+		if ok && strings.TrimSpace(string(rc)) != "0" {
+			lines := strings.Split(strings.TrimSpace(string(files[name+".log"])), "\n")
+			out = append(out, name+" on the driver: "+strings.Join(lines[max(0, len(lines)-12):], "\n    "))
+		}
+	}
+	return out
+}
 
 // status is the part of rxsteer's document that is compared.
 type status struct {

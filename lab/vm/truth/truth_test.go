@@ -107,3 +107,14 @@ func TestMaskToList(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestFailuresOfTestsInTheGuest(t *testing.T) {
+	files := map[string][]byte{"knobs.rc": []byte("1\n"), "knobs.log": []byte("--- FAIL: X\nFAIL\n"), "scripts.rc": []byte("0\n"), "scripts.log": []byte("PASS\n")}
+	want := []string{"knobs on the driver: --- FAIL: X\n    FAIL"}
+	if diff := cmp.Diff(want, TestFailures(files)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := TestFailures(map[string][]byte{}); got != nil {
+		t.Errorf("no test ran: got %v", got)
+	}
+}
