@@ -132,6 +132,23 @@ func TestReport(t *testing.T) {
 	}
 }
 
+func TestPeersTakePartEvenly(t *testing.T) {
+	for _, tc := range []struct{ rounds, peers, want int }{{24, 6, 6}, {10, 3, 3}, {5, 5, 5}, {7, 0, 0}} {
+		n, gap, longest := 0, 0, 0
+		for round := range tc.rounds {
+			gap++
+			if peersTakePart(round, tc.rounds, tc.peers) {
+				n++
+				gap = 0
+			}
+			longest = max(longest, gap)
+		}
+		if n != tc.want || tc.peers > 0 && longest > tc.rounds/tc.peers+1 {
+			t.Errorf("%d of %d rounds: %d, longest gap %d", tc.peers, tc.rounds, n, longest)
+		}
+	}
+}
+
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{"-rounds", "1"}, {"stray"}, {"-window", "1ms"}, {"-nope"}} {
 		if err := run(context.Background(), args, io.Discard, io.Discard); err == nil {

@@ -15,7 +15,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	rxsteer := fs.String("rxsteer", "", "the rxsteer `binary` whose status is timed; without it that is left out")
 	rounds := fs.Int("rounds", 24, "`rounds` of all arms at each packets per poll")
+	peerRounds := fs.Int("peer-rounds", 6, "`rounds` in which the peers take part, which start slowly")
 	window := fs.Duration("window", 150*time.Millisecond, "`time` of one measurement")
 	only := fs.String("arms", "", "run only arms whose name contains this `text` (the baseline and the control always run)")
 	install := fs.Bool("install", false, "install the peers by apt-get first")
@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if fs.NArg() > 0 || *rounds < 2 || *window < 2*slice {
+	if fs.NArg() > 0 || *rounds < 2 || *peerRounds < 0 || *window < 2*slice {
 		return errors.New("wrong usage: no arguments, at least 2 rounds and two slices of time")
 	}
 	if os.Geteuid() != 0 {
@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			fmt.Fprintf(stderr, "install peers: %v: %s\n", err, lastLine(out))
 		}
 	}
-	res := result{Conditions: conditions(), Rounds: *rounds, Window: *window}
+	res := result{Conditions: conditions(), Rounds: *rounds, PeerRounds: min(*peerRounds, *rounds), Window: *window}
 	var chosen []arm
 	for i, a := range arms() {
 		if i < 2 || strings.Contains(a.name, *only) {
@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	for _, n := range perPollSizes {
-		mode, err := measure(ctx, r, n, chosen, *rounds, *window, stderr)
+		mode, err := measure(ctx, r, n, chosen, res, stderr)
 		if err != nil {
 			return err
 		}
@@ -117,24 +117,27 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func benchCPU() int { return runtime.NumCPU() - 1 }
 
 // measure runs all arms at n packets per poll.
-func measure(ctx context.Context, r *rig, n int, arms []arm, rounds int, window time.Duration, progress io.Writer) (mode, error) {
+func measure(ctx context.Context, r *rig, n int, arms []arm, res result, progress io.Writer) (mode, error) {
 	m := mode{PerPoll: n}
 	var err error
-	if m.Seen, err = perPollSeen(r, n, window); err != nil {
+	if m.Seen, err = perPollSeen(r, n, res.Window); err != nil {
 		return m, err
 	}
-	costs := make([][]float64, len(arms))
+	var costs []map[int]float64 // of each arm, by round
+	for range arms {
+		costs = append(costs, map[int]float64{})
+	}
 	why := make([]string, len(arms))
-	for round := range rounds {
-		fmt.Fprintf(progress, "\r%d packets per poll: round %d of %d ", n, round+1, rounds)
+	for round := range res.Rounds {
+		fmt.Fprintf(progress, "\r%d packets per poll: round %d of %d ", n, round+1, res.Rounds)
 		for _, i := range rand.Perm(len(arms)) {
-			if ctx.Err() != nil {
+			switch {
+			case ctx.Err() != nil:
 				return m, ctx.Err()
-			}
-			if why[i] != "" {
+			case why[i] != "", arms[i].peer && !peersTakePart(round, res.Rounds, res.PeerRounds):
 				continue
 			}
-			ns, err := one(ctx, r, n, arms[i], window)
+			ns, err := one(ctx, r, n, arms[i], res.Window)
 			if errors.Is(err, errUnavailable) {
 				why[i] = err.Error()
 				continue
@@ -142,23 +145,32 @@ func measure(ctx context.Context, r *rig, n int, arms []arm, rounds int, window 
 			if err != nil {
 				return m, fmt.Errorf("measure %s: %w", arms[i].name, err)
 			}
-			costs[i] = append(costs[i], ns)
+			costs[i][round] = ns
 		}
 	}
 	fmt.Fprintln(progress)
 	for i, a := range arms {
 		row := row{Arm: a.name, Unavailable: why[i]}
-		if why[i] == "" {
-			var ratios, extra []float64
-			for k, c := range costs[i] {
-				ratios = append(ratios, c/costs[0][k])
-				extra = append(extra, c-costs[0][k])
+		if len(costs[i]) == 0 && row.Unavailable == "" {
+			row.Unavailable = "not asked for"
+		}
+		if row.Unavailable == "" {
+			var ns, ratios, extra []float64
+			for round, c := range costs[i] {
+				ns = append(ns, c)
+				ratios = append(ratios, c/costs[0][round])
+				extra = append(extra, c-costs[0][round])
 			}
-			row.Ns, row.Ratio, row.Extra = median(slices.Clone(costs[i])), ratio(ratios), difference(extra)
+			row.Ns, row.Ratio, row.Extra = median(ns), ratio(ratios), difference(extra)
 		}
 		m.Rows = append(m.Rows, row)
 	}
 	return m, nil
+}
+
+// peersTakePart spreads the peers' rounds evenly.
+func peersTakePart(round, rounds, peerRounds int) bool {
+	return (round+1)*peerRounds/rounds > round*peerRounds/rounds
 }
 
 // one measures one arm.

@@ -17,6 +17,7 @@ import (
 type result struct {
 	Conditions string
 	Rounds     int
+	PeerRounds int
 	Window     time.Duration
 	Modes      []mode
 	Operations []operation
@@ -126,7 +127,7 @@ func (res result) verdict() string {
 }
 
 func (res result) text(w io.Writer) error {
-	fmt.Fprintf(w, "%s\n%d rounds of %v, arms in random order, medians of %v slices\n", res.Conditions, res.Rounds, res.Window, slice)
+	fmt.Fprintf(w, "%s\n%d rounds of %v (%d with the peers), arms in random order, medians of %v slices\n", res.Conditions, res.Rounds, res.Window, res.PeerRounds, slice)
 	for _, m := range res.Modes {
 		fmt.Fprintf(w, "\n%d packets per poll (%.1f seen)\n", m.PerPoll, m.Seen)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -165,12 +166,12 @@ func (res result) markdown(w io.Writer) error {
 
 What rxsteer costs, measured by `+"`make bench`"+` (lab/bench), which rewrites this file with -w.
 
-%s. %d rounds of %v at each number of packets per poll, arms in random order within a
-round, each compared with doing nothing in the same round; a measurement is the median of
+%s. %d rounds of %v at each number of packets per poll (%d with the peers), arms in random
+order within a round, each compared with doing nothing in the same round; a measurement is the median of
 %v slices. The rig: a veth pair on one CPU, the sender's call runs the receive softirq
 inline; one UDP send is cut into the packets of one NAPI poll; they end in a UDP socket
 nobody reads. The A/A control is doing nothing again: what it shows is noise.
-`, res.Conditions, res.Rounds, res.Window, slice)
+`, res.Conditions, res.Rounds, res.Window, res.PeerRounds, slice)
 	for _, m := range res.Modes {
 		fmt.Fprintf(w, "\n## %d packets per poll (%.1f seen)\n\n| %s |\n|---|%s\n", m.PerPoll, m.Seen, strings.Join(columns, " | "), strings.Repeat("--:|", len(columns)-1))
 		for _, r := range m.Rows {
