@@ -108,6 +108,27 @@ func leftovers(t *testing.T) []string {
 	return out
 }
 
+func TestFoldersOfKilledDemosAreRemoved(t *testing.T) {
+	testnet.NeedRoot(t)
+	// No process has the largest number (PID_MAX_LIMIT, include/linux/threads.h).
+	dead, alive := "/run/rxsteer-demo-4194304-1", "/run/rxsteer-demo-"+strconv.Itoa(os.Getpid())+"-1"
+	for _, dir := range []string{dead, alive} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+	}
+	if err := removeStale(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of a dead demo: %v", err)
+	}
+	if _, err := os.Stat(alive); err != nil {
+		t.Errorf("the folder of a living demo: %v", err)
+	}
+}
+
 func TestTheRigPutsReceiveWorkOnOneCPUAndIsRemoved(t *testing.T) {
 	testnet.NeedRoot(t)
 	r, err := newRig(5 * time.Microsecond)
@@ -185,6 +206,54 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 		t.Errorf("interrupted: exit %d, want 1", code)
 	}
 	cancel()
+	if left := leftovers(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// The demo's own reading of the settings decides what was changed and restored,
+// whatever rxsteer says: here a script that pretends to be it.
+func TestWhatRxsteerDidIsCheckedNotBelieved(t *testing.T) {
+	testnet.NeedRoot(t)
+	const masks = "/sys/class/net/b0/queues/rx-"
+	for _, tc := range []struct {
+		name, apply, rollback string
+		changed, left         int
+		restored              bool
+		verdict               verdict // "" is any
+	}{
+		{"the rollback forgets a queue", "echo 1 > " + masks + "0/rps_cpus; echo 1 > " + masks + "1/rps_cpus",
+			"echo 2 > " + masks + "0/rps_cpus", 2, 1, false, ""},
+		{"apply takes its change back", "echo worse >&2; exit 4", "exit 1", 0, 0, true, unchanged},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			script := filepath.Join(t.TempDir(), "rxsteer")
+			if err := os.WriteFile(script, []byte("#!/bin/sh\ncase $1 in\napply) "+tc.apply+";;\nrollback) "+tc.rollback+";;\nesac\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			d := &demo{options: options{rxsteer: script, burn: 5 * time.Microsecond, load: 0.2, window: time.Second}, out: &out, progress: io.Discard}
+			if err := d.run(context.Background()); err != nil {
+				if strings.Contains(err.Error(), "needs two CPUs") {
+					t.Skipf("needs two CPUs: %v", err)
+				}
+				t.Fatal(err)
+			}
+			res := d.result
+			if len(res.CPUs) != 2 && tc.left > 0 {
+				tc.left = len(res.Left) // the script's mask is the first one on two CPUs only
+			}
+			if len(res.Changed) != tc.changed || len(res.Left) != tc.left || res.Restored != tc.restored {
+				t.Errorf("changed %v, not restored %v, restored %v", res.Changed, res.Left, res.Restored)
+			}
+			if tc.verdict != "" && res.Verdict != tc.verdict {
+				t.Errorf("verdict %q, want %q", res.Verdict, tc.verdict)
+			}
+			if !tc.restored && !strings.Contains(out.String(), "NOT restored") {
+				t.Errorf("the report hides it:\n%s", &out)
+			}
+		})
+	}
 	if left := leftovers(t); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}

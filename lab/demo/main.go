@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		return 2
 	}
-	d := &demo{options: o, out: stdout, progress: stderr}
+	d := &demo{options: o, out: stdout, progress: stderr, patience: 12}
 	if o.json {
 		d.out = io.Discard
 	}
@@ -171,6 +171,7 @@ type demo struct {
 	rig           *rig
 	result        result
 	dir           string // of the plan and rxsteer's journal
+	patience      int    // seconds to wait for other work to end
 }
 
 func (d *demo) step(format string, args ...any) {
@@ -189,6 +190,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 		if _, err := os.Stat(d.rxsteer); err != nil {
 			return fmt.Errorf("find rxsteer: %w (make build makes it)", err)
 		}
+	}
+	if err := removeStale(); err != nil {
+		return err
 	}
 	if d.dir, err = os.MkdirTemp("/run", fmt.Sprintf("rxsteer-demo-%d-", os.Getpid())); err != nil {
 		return err
@@ -232,16 +236,29 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return nil
 }
 
+// removeStale removes the folders of demos that were killed; testnet does the
+// same for their namespaces.
+func removeStale() error {
+	dirs, err := filepath.Glob("/run/rxsteer-demo-*-*")
+	for _, dir := range dirs {
+		var pid int
+		if _, serr := fmt.Sscanf(filepath.Base(dir), "rxsteer-demo-%d-", &pid); serr == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return err
+}
+
 // awaitQuiet gives other work on this machine some time to end, for it would be
 // in all figures, and returns how many CPUs it keeps busy.
 func (d *demo) awaitQuiet(ctx context.Context) (busy float64, err error) {
-	const enough, patience = 0.3, 12
-	for try := range patience {
+	const enough = 0.3
+	for try := range d.patience {
 		if busy, err = busyCPUs(ctx, time.Second); err != nil || busy <= enough {
 			return busy, err
 		}
 		if try == 0 {
-			d.step("other work keeps %.1f CPUs busy: waiting up to %d s for it to end", busy, patience)
+			d.step("other work keeps %.1f CPUs busy: waiting up to %d s for it to end", busy, d.patience)
 		}
 	}
 	d.step("WARNING: other work keeps %.1f CPUs busy: the figures will suffer, and rxsteer may find no CPU to steer to", busy)
