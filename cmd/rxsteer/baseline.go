@@ -22,6 +22,8 @@ either side count as unknown, never as changed.`,
 		Example: `  rxsteer baseline save good.json
   rxsteer baseline check good.json || echo "settings drifted"`,
 		GroupID: groupServe,
+		Args:    knownCommand,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(baselineSave(e), baselineCheck(e))
 	return c

@@ -32,20 +32,9 @@ Only apply, confirm and rollback write to the host; everything else reads.`,
   rxsteer rollback                   undo the last change`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			f := &failure{code: exitUsage, err: fmt.Errorf("no command %q", args[0])}
-			if like := c.SuggestionsFor(args[0]); len(like) > 0 {
-				f.next = append(f.next, "did you mean "+strings.Join(like, " or ")+"?")
-			}
-			f.next = append(f.next, "rxsteer --help lists the commands")
-			return f
-		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Args:          knownCommand,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.SetIn(e.stdin)
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
@@ -68,6 +57,20 @@ Only apply, confirm and rollback write to the host; everything else reads.`,
 	return root
 }
 
+// knownCommand refuses arguments of a command that only has commands below it.
+func knownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	f := &failure{code: exitUsage, err: fmt.Errorf("no command %q", strings.TrimPrefix(c.CommandPath()+" "+args[0], "rxsteer "))}
+	c.SuggestionsMinimumDistance = 2
+	if like := c.SuggestionsFor(args[0]); len(like) > 0 {
+		f.next = append(f.next, "did you mean "+strings.Join(like, " or ")+"?")
+	}
+	f.next = append(f.next, c.CommandPath()+" --help lists the commands")
+	return f
+}
+
 const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
 
 {{end}}{{.UsageString}}`
@@ -80,7 +83,8 @@ Examples:
 {{.Title}}{{range $all}}{{if and (eq .GroupID $group.ID) (or .IsAvailableCommand (eq .Name "help"))}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
 {{end}}{{range $all}}{{if and (not .GroupID) .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{if not .Groups}}
+{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 Flags:
 {{.LocalFlags.FlagUsagesWrapped 96 | trimTrailingWhitespaces}}
 {{end}}`
