@@ -8,7 +8,7 @@
 // that does not exist, or to a file that no kernel lets be written, fails the
 // test as well as the write: a tool that pokes at wrong paths must not pass.
 //
-// The scripts of testdata run on it, and those about things that a network
-// namespace has (RPS masks, veth channels) run on the real kernel too, which
-// proves that the fake does not lie.
+// The scripts of testdata run on it. Those of testdata/both run on a veth of this
+// machine's kernel too, those of testdata/lab on real drivers in guests of the lab
+// (lab_test.go), which proves that the fake does not lie there.
 package hosttest
