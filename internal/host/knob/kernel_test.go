@@ -191,7 +191,7 @@ func TestNAPISettingsOfAVeth(t *testing.T) {
 	if err := m.Write(t.Context(), threaded, off, knob.Int(1)); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range knob.Diff(before, snapshot(t, m, "b0")) {
+	for _, d := range moved(before, snapshot(t, m, "b0")) {
 		if d.Ref != threaded && !knob.Follows(threaded, d.Ref) {
 			t.Errorf("threads moved %s", d.Text())
 		}
@@ -199,7 +199,7 @@ func TestNAPISettingsOfAVeth(t *testing.T) {
 	if err := m.Write(t.Context(), threaded, knob.Int(1), off); err != nil {
 		t.Fatal(err)
 	}
-	if d := knob.DiffText(knob.Diff(before, snapshot(t, m, "b0"))); d != "" {
+	if d := knob.DiffText(moved(before, snapshot(t, m, "b0"))); d != "" {
 		t.Errorf("after the undo:\n%s", d)
 	}
 }

@@ -180,7 +180,7 @@ func Undo(from, to Value) Value {
 
 // Follows reports whether a write of written is meant to move other too: a device's NAPI
 // setting sets that of each instance (netdev_set_defer_hard_irqs and kin in
-// net/core/dev.c), its moderation that of each queue, and facts follow the knobs they are facts of.
+// net/core/dev.c), its moderation that of each queue. Facts (not Writable) may move at any time.
 func Follows(written, other Ref) bool {
 	if written.Target.Device() != other.Target.Device() {
 		return false
@@ -190,10 +190,6 @@ func Follows(written, other Ref) bool {
 		return written.Knob == other.Knob && written.Target.Part() == "" && strings.HasPrefix(other.Target.Part(), "napi-")
 	case Coalesce: // the device's moderation is every queue's (mlx5, ice, ena)
 		return other.Knob == QueueCoal && written.Target.Part() == ""
-	case IRQAffinity:
-		return written.Target == other.Target && other.Knob == IRQEffective
-	case Features:
-		return other.Knob == FeaturesWanted && written.Target == other.Target
 	}
 	return false
 }

@@ -337,9 +337,8 @@ func TestFollows(t *testing.T) {
 		{Ref{Threaded, "eth0"}, Ref{Threaded, "eth1 napi-1"}, false},
 		{Ref{Threaded, "eth0 napi-1"}, Ref{Threaded, "eth0 napi-2"}, false},
 		{Ref{Threaded, "eth0"}, Ref{GROFlushTimeout, "eth0 napi-1"}, false},
-		{Ref{IRQAffinity, "eth0 irq-3"}, Ref{IRQEffective, "eth0 irq-3"}, true},
-		{Ref{IRQAffinity, "eth0 irq-3"}, Ref{IRQEffective, "eth0 irq-4"}, false},
-		{Ref{Features, "eth0"}, Ref{FeaturesWanted, "eth0"}, true},
+		{Ref{Coalesce, "eth0"}, Ref{QueueCoal, "eth0 queue-1"}, true},
+		{Ref{QueueCoal, "eth0 queue-1"}, Ref{QueueCoal, "eth0 queue-2"}, false},
 		{Ref{Features, "eth0"}, Ref{Coalesce, "eth0"}, false},
 	} {
 		if got := Follows(tt.written, tt.other); got != tt.want {
