@@ -199,7 +199,7 @@ func TestPacing(t *testing.T) {
 		if r.Offered != want || r.Sent+r.Skipped != want || r.Refused != 0 {
 			t.Errorf("rate %v: offered %d, sent %d, skipped %d, refused %d; want %d", rate, r.Offered, r.Sent, r.Skipped, r.Refused, want)
 		}
-		if r.Seconds < 0.299 || r.Seconds > 1 {
+		if r.Seconds < 0.299 || r.Seconds > 5 {
 			t.Errorf("rate %v: took %v s, want 0.3", rate, r.Seconds)
 		}
 		if got := sink.flows[3]; got < r.Sent/8-1 || got > r.Sent/8+1 {
@@ -313,7 +313,7 @@ func TestUDPEndToEnd(t *testing.T) {
 			if ports, err := u.Ports(); err != nil || len(ports) != 3 || ports[0] == 0 || ports[0] == ports[1] {
 				t.Errorf("source ports %v, %v", ports, err)
 			}
-			sent, err := Send(ctx, Plan{Rate: 3000, For: 200 * time.Millisecond, Flows: 3, FirstFlow: 10, Sizes: []int{100, 200, 32}}, u)
+			sent, err := Send(ctx, Plan{Rate: 3000, For: 200 * time.Millisecond, Flows: 3, FirstFlow: 10, Sizes: []int{100, 200, 32}, MaxLag: time.Minute}, u)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -322,7 +322,7 @@ func TestUDPEndToEnd(t *testing.T) {
 			if rep.Received != sent.Sent || rep.Lost != 0 || rep.Late != 0 || rep.OtherClock != 0 {
 				t.Errorf("sent %d, report %+v", sent.Sent, rep)
 			}
-			if rep.Latency.Count != sent.Sent || rep.Latency.P50 <= 0 || rep.Latency.P50 > time.Second {
+			if rep.Latency.Count != sent.Sent || rep.Latency.P50 <= 0 || rep.Latency.P50 > time.Minute {
 				t.Errorf("latency %+v", rep.Latency)
 			}
 			if len(rep.Flows) != 3 || rep.Flows[1].Flow != 11 || rep.Flows[1].Bytes != 200*rep.Flows[1].Received {
@@ -333,11 +333,11 @@ func TestUDPEndToEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			pr, err := p.Run(ctx, Plan{Rate: 200, For: 150 * time.Millisecond, FirstFlow: 99}, time.Second)
+			pr, err := p.Run(ctx, Plan{Rate: 200, For: 150 * time.Millisecond, FirstFlow: 99, MaxLag: time.Minute}, 10*time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if pr.Lost != 0 || pr.Received != pr.Send.Sent || pr.Received < 20 || pr.RTT.P50 <= 0 || pr.RTT.P50 > time.Second {
+			if pr.Lost != 0 || pr.Received != pr.Send.Sent || pr.Received != 30 || pr.RTT.P50 <= 0 || pr.RTT.P50 > time.Minute {
 				t.Errorf("probe %+v", pr)
 			}
 			if rep := r.Take(); len(rep.Flows) != 4 || !rep.Flows[3].Probe || rep.Probe.Count != pr.Received {
@@ -349,7 +349,7 @@ func TestUDPEndToEnd(t *testing.T) {
 
 func awaitTotal(t *testing.T, c *tally, want uint64) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(20 * time.Second)
 	for c.Total() < want {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d packets came, want %d", c.Total(), want)
