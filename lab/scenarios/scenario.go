@@ -49,7 +49,6 @@ type Scenario struct {
 	Pending  map[string]string `yaml:"pending"`   // section → subject of the issue that brings it
 
 	Timeout time.Duration `yaml:"timeout"` // of the guest; 2m when 0
-	Slow    bool          `yaml:"slow"`    // not part of quick runs
 	CI      bool          `yaml:"ci"`      // part of make check
 }
 
