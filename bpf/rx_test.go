@@ -208,16 +208,33 @@ func TestRPSMovesTheBurnToTheBacklogOfItsCPU(t *testing.T) {
 			b.await(t, uint64(n))
 		}
 		var after NAPIStat
-		await(t, "the last poll counted", func() bool {
-			after = counters(t, p).sum(backlog(1))
-			return after.Packets-before.Packets >= packets
+		defer func() {
+			if t.Failed() {
+				c := counters(t, p)
+				all := c.sum(func(k NAPIKey) bool { return k.Ifindex == 0 })
+				t.Logf("the backlog of CPU 1 counted %d packets in %d polls and %d busy ones, all backlogs %d; CPU 1: %+v",
+					after.Packets-before.Packets, after.Polls-before.Polls, after.BusyPolls-before.BusyPolls, all.Packets, c.CPUs[1])
+			}
+		}()
+		await(t, "the end of the last run", func() bool {
+			c := counters(t, p)
+			after = c.sum(backlog(1))
+			return c.CPUs[1].Mark == 0
 		})
+		// Of a poll whose tracepoint the kernel did not call (see
+		// TestRunsOfAllVectorsMatchTheKernels) the time falls to the next one.
+		if n := after.Packets - before.Packets; n < packets*95/100 {
+			t.Errorf("%d packets on the backlog, want %d", n, packets)
+		}
 		spun, _ = b.read(t)
 		return after.Time - before.Time, spun
 	}
 	var plain, plainSpun, took, spun uint64
 	t.Run("without", func(t *testing.T) { plain, plainSpun = measure(t, 0) })
 	t.Run("with", func(t *testing.T) { took, spun = measure(t, 40_000) })
+	if t.Failed() {
+		return
+	}
 	ratio := float64(took-plain) / float64(spun-plainSpun)
 	t.Logf("burnt %d ns, the backlog of CPU 1 shows %d ns of which %d without the burn: ratio %.4f", spun, took, plain, ratio)
 	if math.Abs(ratio-1) > 0.03 {

@@ -59,7 +59,9 @@ const (
 // CPU is one CPU's part of the interval.
 type CPU struct {
 	CPU int `json:"cpu"`
-	// SoftirqTime is ns spent in each softirq vector (level ≥ 1), SoftirqRuns the runs.
+	// SoftirqTime is ns spent in each softirq vector (level ≥ 1), SoftirqRuns the runs. Runs
+	// are the kernel's count; times are of runs whose tracepoints it called, which on 6.18
+	// misses some TIMER, SCHED and RCU runs of idle CPUs.
 	SoftirqTime [10]uint64 `json:"softirq_ns"`
 	SoftirqRuns [10]uint64 `json:"softirq_runs"`
 	// Tail is NET_RX time after the last poll of a run: GRO flush, deferred frees, RPS IPIs.
