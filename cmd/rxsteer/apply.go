@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/steer/apply"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 	"github.com/rxsteer/rxsteer/steer/plan"
@@ -40,6 +41,11 @@ and put back. What is measured after is judged against what was measured before;
 a worse result is undone. So is everything when the run is interrupted or dies:
 the next rxsteer finds it in the journal.
 
+Risks that are not allowed stop it before anything is written: "reorder" (packets of
+a flow may overtake each other for a moment), "pause" (the device stops for
+milliseconds), "flap" (the link goes down for seconds), "untested" (the setting was
+never run on this driver). pause and flap need --confirm-within.
+
 Without PLAN it measures, makes a plan, shows it and asks.
 
 With --confirm-within the change is undone by itself unless "rxsteer confirm" comes
@@ -61,8 +67,8 @@ because the host moved on since the plan was made.`,
 	c.Flags().StringSliceVar(&f.ifaces, "interface", nil, "without PLAN: look only at these `IFACES`")
 	c.RegisterFlagCompletionFunc("interface", e.completeInterfaces)
 	c.Flags().DurationVar(&f.confirmWithin, "confirm-within", 0, "undo unless confirmed within this `TIME`")
-	c.Flags().StringSliceVar(&f.allow, "allow", []string{string(plan.Reorder)}, "grant these `RISKS` to traffic: reorder, pause, flap")
-	c.RegisterFlagCompletionFunc("allow", cobra.FixedCompletions([]string{"reorder", "pause", "flap"}, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringSliceVar(&f.allow, "allow", []string{string(plan.Reorder)}, "grant these `RISKS`: reorder, pause, flap, untested")
+	c.RegisterFlagCompletionFunc("allow", cobra.FixedCompletions(risks, cobra.ShellCompDirectiveNoFileComp))
 	c.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	addStateDir(c, &f.stateDir)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -86,10 +92,34 @@ func addStateDir(c *cobra.Command, dir *string) {
 	}
 }
 
+// untested is the risk of a setting that was never run on a driver (docs/support.md).
+const untested = "untested"
+
+var risks = []string{string(plan.Reorder), string(plan.Pause), string(plan.Flap), untested}
+
+// tried refuses changes of settings that were never run on the driver, unless they are allowed.
+func (f *applyFlags) tried(pl *plan.Plan) error {
+	if slices.Contains(f.allow, untested) {
+		return nil
+	}
+	for _, c := range pl.Changes {
+		driver := ""
+		for _, d := range pl.Identity.Devices {
+			if d.Name == c.Target.Device() {
+				driver = d.Driver
+			}
+		}
+		if !nic.Support(driver, c.Knob).Run() {
+			return &failure{exitFailed, fmt.Errorf("%s: setting it was never tried on driver %s", c.Ref(), driver), []string{"grant it with --allow untested; docs/support.md lists what was tried"}}
+		}
+	}
+	return nil
+}
+
 func (f *applyFlags) check() error {
 	for _, a := range f.allow {
-		if !slices.Contains([]string{string(plan.NoRisk), string(plan.Reorder), string(plan.Pause), string(plan.Flap)}, a) {
-			return usage("--allow %s: want any of reorder, pause, flap", a)
+		if !slices.Contains(risks, a) {
+			return usage("--allow %s: want any of %s", a, strings.Join(risks, ", "))
 		}
 	}
 	if f.confirmWithin != 0 && (f.confirmWithin < 5*time.Second || f.confirmWithin > 24*time.Hour) {
@@ -123,6 +153,9 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 		}
 		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
 		return nil
+	}
+	if err := f.tried(pl); err != nil {
+		return err
 	}
 	if !asJSON {
 		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())

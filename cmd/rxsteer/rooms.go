@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ type hostRooms struct {
 	fs      host.FS
 	machine *knob.Machine
 	sources nic.Sources
+	vectors *vectorMap
 	ethtool *ethtool.Client // nil: not here
 	netlink []check         // what of netlink works, for doctor
 	closers []func() error
@@ -51,6 +53,7 @@ func (h *hostRooms) inventory(ctx context.Context) ([]nic.NIC, error) {
 	if err != nil {
 		return nil, err
 	}
+	h.vectors.have(nics)
 	h.queues, h.read = map[napiID]int{}, time.Now()
 	for i := range nics {
 		for _, q := range nics[i].Queues {
@@ -134,6 +137,8 @@ func (e *env) openHost() (*hostRooms, error) {
 		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "netdev", Why: err.Error(),
 			Lost: "the kernel's own map of queues, NAPIs and interrupts (since Linux 6.8); names are used instead"})
 	}
+	h.vectors = &vectorMap{sources: h.sources}
+	config.Vectors = h.vectors
 	m, err := knob.Open(config)
 	if err != nil {
 		h.close()
@@ -141,6 +146,51 @@ func (e *env) openHost() (*hostRooms, error) {
 	}
 	h.machine = m
 	return h, nil
+}
+
+// vectorMap tells the interrupts of a device by the map of package nic. One reading of the
+// map serves a whole snapshot, which asks for every device within milliseconds.
+type vectorMap struct {
+	sources nic.Sources
+	mu      sync.Mutex
+	nics    []nic.NIC
+	read    time.Time
+}
+
+const mapAge = 250 * time.Millisecond
+
+func (v *vectorMap) Vectors(device string) ([]int, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if time.Since(v.read) > mapAge {
+		nics, err := nic.Inventory(context.Background(), v.sources)
+		if err != nil {
+			return nil, err
+		}
+		v.nics, v.read = nics, time.Now()
+	}
+	i := slices.IndexFunc(v.nics, func(n nic.NIC) bool { return n.Name == device })
+	if i < 0 {
+		return nil, fmt.Errorf("find vectors: no device %q", device)
+	}
+	var out []int
+	for _, q := range v.nics[i].Queues {
+		if q.IRQ != nic.None {
+			out = append(out, q.IRQ)
+		}
+	}
+	for _, c := range v.nics[i].Control {
+		out = append(out, c.IRQ)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// have hands the map over that was just read.
+func (v *vectorMap) have(nics []nic.NIC) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.nics, v.read = nics, time.Now()
 }
 
 func setOf(cpus []int) string { return cpuset.Of(cpus...).String() }
