@@ -61,7 +61,7 @@ type CPU struct {
 	CPU int `json:"cpu"`
 	// SoftirqTime is ns spent in each softirq vector (level ≥ 1), SoftirqRuns the runs. Runs
 	// are the kernel's count; times are of runs whose tracepoints it called, which on 6.18
-	// misses some TIMER, SCHED and RCU runs of idle CPUs.
+	// misses some runs of idle and of contended CPUs.
 	SoftirqTime [10]uint64 `json:"softirq_ns"`
 	SoftirqRuns [10]uint64 `json:"softirq_runs"`
 	// Tail is NET_RX time after the last poll of a run: GRO flush, deferred frees, RPS IPIs.
