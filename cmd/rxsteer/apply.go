@@ -61,7 +61,7 @@ because the host moved on since the plan was made.`,
 	}
 	var f applyFlags
 	out := addOutput(c, "json")
-	c.Flags().DurationVar(&f.duration, "for", 5*time.Second, "measure for this `TIME` before and again after")
+	c.Flags().DurationVar(&f.duration, "for", 5*time.Second, "measure for this `TIME` before and again after; 0 judges nothing")
 	addLevel(c, &f.level)
 	goal := addGoal(c)
 	c.Flags().StringSliceVar(&f.ifaces, "interface", nil, "without PLAN: look only at these `IFACES`")
@@ -125,6 +125,9 @@ func (f *applyFlags) check() error {
 	if f.confirmWithin != 0 && (f.confirmWithin < 5*time.Second || f.confirmWithin > 24*time.Hour) {
 		return usage("--confirm-within %v: want 5s … 24h", f.confirmWithin)
 	}
+	if f.duration == 0 {
+		return nil
+	}
 	return f.measureFlags.check()
 }
 
@@ -132,6 +135,9 @@ func (f *applyFlags) options() apply.Options {
 	o := apply.Options{Allow: []plan.Risk{}, ConfirmWithin: f.confirmWithin, Window: f.window()}
 	for _, a := range f.allow {
 		o.Allow = append(o.Allow, plan.Risk(a))
+	}
+	if f.duration == 0 {
+		return o
 	}
 	o.Windows = int((f.duration + o.Window - 1) / o.Window)
 	return o
@@ -166,9 +172,13 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 			return err
 		}
 	}
-	m, err := e.openMeter(ctx, h, f.level, f.window())
-	if err != nil {
-		return err
+	m := &meter{ended: true, stop: func() {}}
+	var sample apply.Sampler // nil: no verdict
+	if f.duration > 0 {
+		if m, err = e.openMeter(ctx, h, f.level, f.window()); err != nil {
+			return err
+		}
+		sample = m.sample
 	}
 	defer m.close()
 	total := 2*f.duration + 2*f.window()
@@ -190,7 +200,7 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 				giveUp()
 			}
 		}
-	}, m.sample)
+	}, sample)
 	if err != nil {
 		return err
 	}
@@ -233,6 +243,9 @@ func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args 
 	g, err := parseGoal(f.goal)
 	if err != nil {
 		return nil, nil, err
+	}
+	if f.duration == 0 {
+		return nil, nil, usage("--for 0 judges nothing, and without measuring no plan can be made: give a PLAN")
 	}
 	s, err := e.lookAt(ctx, h, &f.measureFlags, f.ifaces)
 	if err != nil {

@@ -147,9 +147,10 @@ func (r *rig) plan(edit func(*plan.Plan)) string {
 	return file
 }
 
-// apply is a command line of apply that is as short as can be.
+// apply is a command line of apply that judges nothing: other tests' traffic on this machine must not
+// decide what becomes of it.
 func (r *rig) apply(file string, more ...string) []string {
-	return append([]string{"apply", file, "--yes", "--level", "0", "--for", "1s", "--state-dir", r.dir}, more...)
+	return append([]string{"apply", file, "--yes", "--for", "0", "--state-dir", r.dir}, more...)
 }
 
 func (r *rig) history() []apply.Transaction {
@@ -204,7 +205,7 @@ func TestApplyAndRollback(t *testing.T) {
 	if err := json.Unmarshal([]byte(o.stdout), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if doc.State != apply.Kept || doc.Steps[0].Outcome != apply.Applied || doc.Before == nil || doc.After == nil || r.rps() != "1" {
+	if doc.State != apply.Kept || doc.Steps[0].Outcome != apply.Applied || doc.Verdict != nil || r.rps() != "1" {
 		t.Errorf("mask %q after:\n%s", r.rps(), o.stdout)
 	}
 	o = r.rxsteer("rollback", "--state-dir", r.dir).want(t, exitOK)
@@ -216,6 +217,30 @@ func TestApplyAndRollback(t *testing.T) {
 	}
 	r.rxsteer("rollback", "--state-dir", r.dir).want(t, exitFailed, "no such transaction", "rxsteer history")
 	r.rxsteer("rollback", "--original", "--state-dir", r.dir).want(t, exitOK)
+}
+
+// TestApplyMeasures: what is shown of before and after is measured, whatever the verdict on the
+// traffic of this machine.
+func TestApplyMeasures(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	o := r.rxsteer("apply", r.plan(nil), "--yes", "--level", "0", "--for", "1s", "--state-dir", r.dir, "-o", "json")
+	var doc applyDoc
+	if err := json.Unmarshal([]byte(o.stdout), &doc); err != nil {
+		t.Fatalf("%v: %s%s", err, o.stdout, o.stderr)
+	}
+	want := exitOK
+	if doc.State == apply.RolledBack {
+		want = exitRolledBack
+	}
+	if o.code != want || doc.Verdict == nil || doc.Before == nil || doc.After == nil {
+		t.Fatalf("exit %d, want %d:\n%s%s", o.code, want, o.stdout, o.stderr)
+	}
+	for _, side := range []*loadDoc{doc.Before, doc.After} {
+		if side.IntervalS < 0.9 || side.IntervalS > 3 || len(side.CPUs) == 0 {
+			t.Errorf("measured %.2f s of %d CPUs, want about 1 s of all", side.IntervalS, len(side.CPUs))
+		}
+	}
 }
 
 func TestApplyRefusesWhatItShould(t *testing.T) {
