@@ -1,6 +1,9 @@
 package diagnose
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Entry is what `rxsteer explain` prints about a finding.
 type Entry struct {
@@ -24,11 +27,18 @@ const (
 )
 
 // Catalogue is every finding by ID. IDs never change meaning.
-func Catalogue() []Entry { return slices.Clone(catalogue[:]) }
+func Catalogue() []Entry {
+	all := slices.Concat(placement, load)
+	slices.SortFunc(all, func(a, b Entry) int { return cmp.Compare(a.ID, b.ID) })
+	for i := range all {
+		all[i].Detected = all[i].ID == "RX901" || slices.ContainsFunc(rules, func(r rule) bool { return slices.Contains(r.ids, all[i].ID) })
+	}
+	return all
+}
 
 // Explain returns the entry of a finding.
 func Explain(id ID) (Entry, bool) {
-	for _, e := range catalogue {
+	for _, e := range Catalogue() {
 		if e.ID == id {
 			return e, true
 		}
@@ -36,14 +46,15 @@ func Explain(id ID) (Entry, bool) {
 	return Entry{}, false
 }
 
-var catalogue = [...]Entry{
-	{ID: "RX101", Title: "receive softirq concentrated on one CPU", Detected: true,
+// placement is RX1xx to RX3xx, RX7xx and RX9xx: where receive work runs and how it gets there.
+var placement = []Entry{
+	{ID: "RX101", Title: "receive softirq concentrated on one CPU",
 		Cause:    "The kernel handles a received packet on the CPU that took the queue's interrupt, or on the one RPS names. When one CPU gets most packets it saturates while others idle: latency grows, then packets are dropped.",
 		Measured: "NET_RX softirq time per CPU (softirq_entry/exit; at level 0 the softirq time of /proc/stat), the idle time of the others, packets per CPU, stolen time. Said only above 1000 packets/s, half a CPU, twice the average of the other CPUs, with a CPU at least 20 % idle, in most sub-windows.",
 		Do:       "Follow the cause when one is named (RX102, RX301, RX303). Alone it means few flows, one large flow, or a hash that sees no difference: look at flows and hash fields before moving interrupts.",
 		Verify:   "The hottest CPU's share of receive softirq falls, packets delivered do not; rxsteer apply computes both over several windows.",
 		Reading:  []string{scaling}},
-	{ID: "RX102", Title: "vectors of several busy queues on one CPU", Detected: true,
+	{ID: "RX102", Title: "vectors of several busy queues on one CPU",
 		Cause:    "Each queue's interrupt vector names a CPU. Several busy queues on one CPU undo what the NIC's hash spread; drivers, irqbalance with few allowed CPUs or a boot default leave them so.",
 		Measured: "Which queues are polled on the hot CPU (napi_poll; at level 0 the interrupt counts), their vectors' affinity.",
 		Do:       "One busy queue per physical core on the device's node, off isolated CPUs: smp_affinity. Not RPS: over enough queues it costs more than it gives.",
@@ -109,7 +120,7 @@ var catalogue = [...]Entry{
 	{ID: "RX208", Title: "fewer active flows than queues",
 		Cause:    "Each flow uses one queue; idle queues with few flows are no fault.",
 		Measured: "Active flows and busy queues.", Do: "Nothing.", Verify: "", Reading: []string{scaling}},
-	{ID: "RX301", Title: "too few queues for the load and RPS off", Detected: true,
+	{ID: "RX301", Title: "too few queues for the load and RPS off",
 		Cause:    "A single-queue device (or one with fewer queues than the load needs, or a virtual one with no interrupt of its own) has all receive work on the polling CPU unless RPS spreads its protocol part.",
 		Measured: "Receive queues against usable CPUs, rps_cpus, which CPU polls and for how long, which others are free.",
 		Do:       "More channels where the driver has them; else rps_cpus over free physical cores of the device's node. The driver's own part of the work stays where it is.",
@@ -119,7 +130,7 @@ var catalogue = [...]Entry{
 		Cause:    "With a queue per CPU, RPS only adds an interrupt between CPUs and a cache miss per packet.",
 		Measured: "Queues against CPUs, backlog time, cost per packet with and without.",
 		Do:       "echo 0 > rps_cpus.", Verify: "Receive time per packet falls.", Reading: []string{scaling}},
-	{ID: "RX303", Title: "RPS mask wrong: one CPU, remote, sibling, isolated or offline CPUs", Detected: true,
+	{ID: "RX303", Title: "RPS mask wrong: one CPU, remote, sibling, isolated or offline CPUs",
 		Cause:    "rps_cpus names CPUs that cannot take the work: a single one, only threads of one core, another memory node, isolated ones. The kernel drops isolcpus= and nohz_full CPUs from a written mask without a word (rps_cpumask_housekeeping, net/core/net-sysfs.c) and refuses it with EINVAL when none is left.",
 		Measured: "rps_cpus against the topology, and how much backlog work (napi_poll without a device) ran on those CPUs.",
 		Do:       "A mask of free physical cores on the device's node, housekeeping CPUs only; the polling CPU only while it has room.",
@@ -134,67 +145,13 @@ var catalogue = [...]Entry{
 		Cause:    "A CPU that sends through a queue whose completions run elsewhere shares its lock and cache lines.",
 		Measured: "xps_cpus against the vectors of the tx queues.",
 		Do:       "xps_cpus of each queue to the CPUs of its vector.", Verify: "Transmit completions on the sending CPUs.", Reading: []string{scaling}},
-	{ID: "RX401", Title: "NAPI budget exhausted beyond noise", Detected: true,
-		Cause:    "net_rx_action ended with work left, because netdev_budget packets or netdev_budget_usecs were used up. A few per second are normal; on virtual machines stolen time causes them too.",
-		Measured: "time_squeeze per NET_RX run (at least 10 % and 20/s), polls that fill their budget, time in ksoftirqd, drops, stolen time.",
-		Do:       "Less work per CPU first. netdev_budget only where polls fill their budget; where time ends the run it changes nothing.",
-		Verify:   "Squeezes per run, and the latency or drops that made it matter.",
-		Reading:  []string{netSys, napi}},
-	{ID: "RX402", Title: "ring drops",
-		Cause:    "The device had no free descriptor: the polling CPU came too late, or bursts exceed the ring.",
-		Measured: "The driver's counter, with its scope (queue, port, host), beside the polling CPU's load.",
-		Do:       "Relieve the CPU first; then a larger ring (ethtool -G; drops the link on many drivers).", Verify: "The counter stands still under load.", Reading: []string{stats}},
-	{ID: "RX403", Title: "backlog or flow-limit drops", Detected: true,
-		Cause:    "RPS, loopback and devices without NAPI queue packets to a CPU's backlog; beyond netdev_max_backlog they are dropped (softnet_stat column 2), with the flow limit from half of it for large flows (column 11). No NIC counter shows it.",
-		Measured: "softnet_stat dropped and flow_limit per CPU, against packets offered there.",
-		Do:       "Other or more RPS targets where that CPU is saturated; netdev_max_backlog for bursts only.",
-		Verify:   "Drops per second of those offered.", Reading: []string{scaling, netSys}},
-	{ID: "RX404", Title: "pause frames hide drops",
-		Cause:    "The device asks the switch to stop instead of dropping: drops are zero while the sender waits.",
-		Measured: "Transmitted pause frames.", Do: "Find why the host is late; pause off only where drops are better than waiting.", Verify: "Pause frames, then drops.", Reading: []string{stats}},
-	{ID: "RX405", Title: "cloud provider shaping",
-		Cause:    "The provider limits bandwidth, packets or connections of the instance.",
-		Measured: "The driver's allowance counters.", Do: "A larger instance; nothing on this host cures it.", Verify: "", Reading: []string{"Documentation/networking/device_drivers/ethernet/amazon/ena.rst"}},
-	{ID: "RX406", Title: "socket buffer or listen-backlog drops",
-		Cause:    "The application reads too slowly: the packet reached its socket and found no room.",
-		Measured: "UDP receive buffer errors, TCP prunes and listen overflows.", Do: "The application, its buffers, somaxconn; no queue setting helps.", Verify: "Those counters.", Reading: []string{"Documentation/networking/snmp_counter.rst"}},
-	{ID: "RX501", Title: "coalescing delays dense traffic",
-		Cause:    "The device waits rx-usecs before it interrupts; several cards multiply or round the value.",
-		Measured: "Interval between interrupts against rx-usecs, packets closer than the timer.", Do: "A smaller rx-usecs or rx-frames (ethtool -C).", Verify: "Probe latency, interrupts per second.", Reading: []string{ethNL}},
-	{ID: "RX502", Title: "interrupt rate costs more than coalescing would",
-		Cause:    "An interrupt per packet or two: entry and exit dominate.",
-		Measured: "Packets per poll, interrupts per second, time in interrupts.", Do: "rx-usecs or adaptive moderation.", Verify: "CPU per packet, latency.", Reading: []string{ethNL}},
-	{ID: "RX503", Title: "adaptive moderation owns rx-usecs",
-		Cause:    "With adaptive-rx on (on igb and ixgbe also with rx-usecs 1 and 3) static values are ignored.",
-		Measured: "The coalescing settings.", Do: "Decide for one: adaptive, or static values.", Verify: "Interrupts per second.", Reading: []string{ethNL}},
-	{ID: "RX504", Title: "busy polling active",
-		Cause:    "Applications poll the queue themselves: interrupts do not bound latency.",
-		Measured: "Polls from process context.", Do: "Nothing about interrupts.", Verify: "", Reading: []string{napi}},
-	{ID: "RX505", Title: "threaded NAPI",
-		Cause:    "Kernel threads poll: their CPUs decide, not the vectors'.",
-		Measured: "The threaded setting, thread CPUs.", Do: "Affinity of the napi/… threads.", Verify: "Where they run.", Reading: []string{napi}},
-	{ID: "RX601", Title: "LRO with forwarding, GRO off for bulk, a feature nobody asked for",
-		Cause:    "LRO merges what must be forwarded unchanged; without GRO bulk costs a stack pass per packet; drivers flip one feature with another.",
-		Measured: "Features against role and packet sizes; changes without a request.", Do: "LRO off on routers and bridges, GRO on for bulk.", Verify: "CPU per byte; forwarding works.", Reading: []string{"Documentation/networking/segmentation-offloads.rst"}},
-	{ID: "RX602", Title: "the link or path explains it, not queues",
-		Cause:    "MTU mismatch, FEC or CRC errors, renegotiation, fragments.",
-		Measured: "Link counters, fragment counters.", Do: "Cable, optics, switch port, MTU.", Verify: "Error counters stand still.", Reading: []string{stats}},
-	{ID: "RX603", Title: "a flow is bound by its window",
-		Cause:    "Bandwidth × round trip exceeds the socket's buffer limits.",
-		Measured: "Socket diagnostics: windows, round trip, retransmissions.", Do: "tcp_rmem, tcp_wmem; advice only.", Verify: "The flow's rate.", Reading: []string{"Documentation/networking/ip-sysctl.rst"}},
-	{ID: "RX604", Title: "offloads do not fit the traffic",
-		Cause:    "Offloads pay for some packet sizes and roles and cost for others.",
-		Measured: "Average packet size, role of the host.", Do: "Features by size and role.", Verify: "CPU per packet.", Reading: []string{"Documentation/networking/segmentation-offloads.rst"}},
 	{ID: "RX701", Title: "the host or backend chooses queues",
 		Cause:    "virtio without RSS and netvsc deliver to the queue the other side picks: idle queues are no fault of the guest.",
 		Measured: "The device offers no table; some queues never receive.", Do: "RPS is what the guest can do; else the backend's threads.", Verify: "Receive work per CPU.", Reading: []string{scaling}},
 	{ID: "RX702", Title: "only part of a bond, bridge or VLAN stack is tuned",
 		Cause:    "Settings belong to lower devices; one was forgotten.",
 		Measured: "Settings of the lower devices side by side.", Do: "The same settings on each.", Verify: "status of each.", Reading: []string{"Documentation/networking/bonding.rst"}},
-	{ID: "RX801", Title: "settings drifted from the saved baseline",
-		Cause:    "Something changed settings since the baseline was saved.",
-		Measured: "Each difference.", Do: "Find who; restore or save a new baseline.", Verify: "rxsteer baseline check.", Reading: nil},
-	{ID: "RX901", Title: "something could not be measured or read", Detected: true,
+	{ID: "RX901", Title: "something could not be measured or read",
 		Cause:    "A privilege, a kernel feature or a file is missing, events were lost, or the interval was too short.",
 		Measured: "The list under unmeasured, each with its reason and the findings it weakens.",
 		Do:       "rxsteer doctor says what would give it.", Verify: "The list is empty.", Reading: nil},

@@ -74,38 +74,25 @@ type Input struct {
 // Diagnose says what is wrong, what was checked, and what could not be seen.
 func Diagnose(in Input) *Report {
 	r := &Report{Named: in.Devices, Findings: []Finding{}, Checked: []string{}, Unmeasured: []Unmeasured{}}
-	if in.Sample == nil {
-		r.unmeasured("receive load", "no sample was taken", "all")
-		r.note901("host")
-		return r
-	}
 	v := newView(in)
-	r.IntervalS, r.Level, r.Loads = v.seconds, in.Sample.Level, v.loads
-	v.gaps(r)
-	if v.seconds < minInterval {
+	r.IntervalS, r.Level, r.Loads = v.seconds, v.s.Level, v.loads
+	measured := true
+	switch {
+	case in.Sample == nil:
+		measured = false
+		r.unmeasured("receive load", "no sample was taken", "all")
+	case v.seconds < minInterval:
+		measured = false
+		v.gaps(r)
 		r.unmeasured("receive load", fmt.Sprintf("the interval of %.2f s is shorter than %.1f s", v.seconds, minInterval), "all")
-		r.note901("host")
-		return r
+	default:
+		v.gaps(r)
 	}
-	done := map[string]bool{} // devices that have a root cause
-	for _, c := range v.hot(r) {
-		f, ok := v.cause(c)
-		switch {
-		case !ok:
-			r.checked("cpu %d spends %s in receive softirq of loopback traffic: it belongs to the sender, no queue or mask places it", c, percent(v.load[c].NetRX))
-			continue
-		case !v.wanted(f.Site.Device):
-			r.checked("cpu %d spends %s in receive softirq because of %s, which was not asked for", c, percent(v.load[c].NetRX), f.Site.Device)
-			continue
-		case f.Site.Device != "" && done[f.Site.Device]:
-			continue // the same cause, seen on another CPU
+	for _, rule := range rules {
+		if measured || rule.settings {
+			rule.look(v, r)
 		}
-		done[f.Site.Device] = f.Site.Device != ""
-		r.Findings = append(r.Findings, f)
 	}
-	v.masks(r, done)
-	v.squeezes(r)
-	v.backlogDrops(r)
 	r.note901("host")
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Or(-cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Subject, b.Subject))
@@ -165,6 +152,9 @@ type view struct {
 }
 
 func newView(in Input) *view {
+	if in.Sample == nil {
+		in.Sample = &collector.Sample{} // settings alone may tell something
+	}
 	v := &view{in: in, s: in.Sample, seconds: in.Sample.Interval.Seconds(),
 		cpus: map[int]collector.CPU{}, load: map[int]Load{}, polls: map[int]uint64{}, topo: map[int]topo.CPU{}, nics: map[string]nic.NIC{}}
 	for _, c := range v.s.CPUs {

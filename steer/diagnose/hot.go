@@ -20,6 +20,27 @@ func (l Load) own(ratio float64) float64 {
 	return ratio / (1 - l.Steal)
 }
 
+// concentrated reports each hot CPU by its cause: one finding for each device, with what else the
+// cause explains (RX101, RX102, RX301, RX303).
+func (v *view) concentrated(r *Report) {
+	done := map[string]bool{} // devices that have a root cause
+	for _, c := range v.hot(r) {
+		f, ok := v.cause(c)
+		switch {
+		case !ok:
+			r.checked("cpu %d spends %s in receive softirq of loopback traffic: it belongs to the sender, no queue or mask places it", c, percent(v.load[c].NetRX))
+			continue
+		case !v.wanted(f.Site.Device):
+			r.checked("cpu %d spends %s in receive softirq because of %s, which was not asked for", c, percent(v.load[c].NetRX), f.Site.Device)
+			continue
+		case f.Site.Device != "" && done[f.Site.Device]:
+			continue // the same cause, seen on another CPU
+		}
+		done[f.Site.Device] = f.Site.Device != ""
+		r.Findings = append(r.Findings, f)
+	}
+}
+
 // hot returns the CPUs on which receive softirq is concentrated while others
 // are free, hottest first, and reports what was checked.
 func (v *view) hot(r *Report) []int {
@@ -296,11 +317,10 @@ func (v *view) finding(id ID, cpu int, device, subject string) Finding {
 			Summary:  fmt.Sprintf("%s of cpu %d goes to receive softirq, %s of all there is, while %s", percent(l.NetRX), cpu, percent(ratio(l.NetRX, total)), v.freeText(cpu)),
 			Evidence: Evidence{{"cpu_receive_softirq_ratio", l.NetRX}, {"share_of_all_receive_softirq_ratio", ratio(l.NetRX, total)}}})
 	}
-	if s, ok := v.squeeze(cpu); ok {
-		f.Explains = append(f.Explains, s)
-	}
-	if s, ok := v.drops(cpu); ok {
-		f.Explains = append(f.Explains, s)
+	for _, look := range symptoms {
+		if s, ok := look(v, cpu, device); ok {
+			f.Explains = append(f.Explains, s)
+		}
 	}
 	for _, w := range v.loads {
 		if w.CPU == cpu && w.Steal < maxSteal/4 {

@@ -4,11 +4,10 @@ import (
 	"fmt"
 
 	"github.com/rxsteer/rxsteer/collector"
-	"github.com/rxsteer/rxsteer/internal/cpuset"
 )
 
 // squeeze is RX401 as seen on one CPU; false below what healthy hosts show.
-func (v *view) squeeze(cpu int) (Symptom, bool) {
+func (v *view) squeeze(cpu int, _ string) (Symptom, bool) {
 	c := v.cpus[cpu]
 	runs := c.SoftirqRuns[collector.NetRX]
 	rate := part(c.Squeezed, runs)
@@ -36,7 +35,7 @@ func (v *view) squeeze(cpu int) (Symptom, bool) {
 }
 
 // drops is RX403 as seen on one CPU.
-func (v *view) drops(cpu int) (Symptom, bool) {
+func (v *view) drops(cpu int, _ string) (Symptom, bool) {
 	c := v.cpus[cpu]
 	offered := c.Processed + c.Dropped
 	if part(c.Dropped, offered) < dropRatio || float64(c.Dropped)/v.seconds < dropPerS {
@@ -53,25 +52,13 @@ func (v *view) drops(cpu int) (Symptom, bool) {
 			{"flow_limit_per_s", float64(c.FlowLimit) / v.seconds}, {"backlog_length", c.Backlog}}}, true
 }
 
-// explained reports whether a finding of the report has this symptom.
-func explained(r *Report, s Symptom) bool {
-	for _, f := range r.Findings {
-		for _, x := range f.Explains {
-			if x.ID == s.ID && x.Subject == s.Subject {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // squeezes reports RX401 where no finding explains it and it does harm: the
 // CPU had to defer to ksoftirqd or dropped.
 func (v *view) squeezes(r *Report) {
 	for _, l := range v.loads {
-		s, ok := v.squeeze(l.CPU)
+		s, ok := v.squeeze(l.CPU, "")
 		c := v.cpus[l.CPU]
-		if !ok || explained(r, s) || len(v.in.Devices) > 0 {
+		if !ok || r.explained(s) || len(v.in.Devices) > 0 {
 			continue
 		}
 		if l.Steal >= maxSteal {
@@ -94,8 +81,8 @@ func (v *view) squeezes(r *Report) {
 // backlogDrops reports RX403 where no finding explains it.
 func (v *view) backlogDrops(r *Report) {
 	for _, l := range v.loads {
-		s, ok := v.drops(l.CPU)
-		if !ok || explained(r, s) || len(v.in.Devices) > 0 {
+		s, ok := v.drops(l.CPU, "")
+		if !ok || r.explained(s) || len(v.in.Devices) > 0 {
 			continue
 		}
 		sev := Warning
@@ -107,79 +94,4 @@ func (v *view) backlogDrops(r *Report) {
 			RuledOut: []string{fmt.Sprintf("receive work concentrated while others are free: cpu %d spends %s in it", l.CPU, percent(l.NetRX))},
 			Site:     Site{CPU: l.CPU}})
 	}
-}
-
-// masks reports RPS masks that hold wrong CPUs and carry load, where no root
-// cause was found for the device yet (RX303).
-func (v *view) masks(r *Report, done map[string]bool) {
-	looked := 0
-	for _, d := range v.traffic() {
-		if done[d.Name] || !v.wanted(d.Name) {
-			continue
-		}
-		for _, q := range v.rxQueues(d.Name) {
-			m, ok := v.mask(d.Name, q)
-			if !ok || m.IsEmpty() {
-				continue
-			}
-			looked++
-			if f, ok := v.wrongMask(d.Name, q, m); ok {
-				r.Findings = append(r.Findings, f)
-				break // one finding per device: plan sets all its queues
-			}
-		}
-	}
-	if looked > 0 {
-		r.checked("%s: CPUs online, not isolated, on the device's node", count(looked, "RPS mask"))
-	}
-}
-
-// wrongMask judges one mask by where its work was really done: a CPU of the
-// mask that did nothing is no fault.
-func (v *view) wrongMask(device string, queue int, m cpuset.Set) (Finding, bool) {
-	done := v.backlogTime(m)
-	work := func(on cpuset.Set) (t float64) {
-		for c := range on.Intersect(m).All() {
-			t += done[c]
-		}
-		return t
-	}
-	const noticeable = 0.05 // CPUs
-	poll := cpuset.Of(v.pollCPUs(device)...)
-	var what, remedy string
-	sev := Warning
-	local, hasNode := v.node(device)
-	switch offline, kept := m.Minus(v.online), m.Intersect(v.online).Minus(v.usable); {
-	case !kept.IsEmpty() && work(kept) >= noticeable:
-		what = fmt.Sprintf("holds cpus %s, which are isolated (isolcpus, nohz_full or a cpuset partition), and %.2f CPUs of receive work ran there", kept, work(kept))
-		remedy = "take the isolated CPUs out of the mask"
-	case hasNode && !m.Minus(local).IsEmpty() && work(m.Minus(local)) >= noticeable && local.Intersects(v.usable):
-		what = fmt.Sprintf("holds cpus %s of another memory node than the device, and %.2f CPUs of receive work ran there", m.Minus(local), work(m.Minus(local)))
-		remedy = fmt.Sprintf("keep to the device's node: cpus %s", local.Intersect(v.usable))
-	case poll.Len() > 0 && !m.Intersect(v.online).IsEmpty() && m.Intersect(v.online).SubsetOf(v.siblings(poll).Minus(poll)) && work(m) >= 4*noticeable && v.topo != nil:
-		what = fmt.Sprintf("holds only SMT siblings (%s) of the polling cpu %s: they share its core", m, poll)
-		remedy = "use other physical cores of the same node"
-	case !offline.IsEmpty() && m.Intersect(v.online).IsEmpty():
-		what = fmt.Sprintf("holds only CPUs that are offline (%s): RPS does nothing", offline)
-		remedy = "set it to CPUs that are online"
-		sev = Info
-	default:
-		return Finding{}, false
-	}
-	return Finding{ID: "RX303", Severity: sev, Subject: device,
-		Summary:  fmt.Sprintf("the RPS mask of %s rx-%d (%s) %s", device, queue, m, what),
-		Evidence: Evidence{{"queue", queue}, {"rps_cpus", m.String()}, {"usable_cpus", v.usable.String()}, {"poll_cpus", poll.String()}, {"backlog_work_cpus", work(m)}},
-		Remedy:   remedy,
-		Site:     Site{Device: device, Queues: v.masked(device), CPU: -1, Movable: v.backlogTime(v.union(device)), Demand: 1, PollCPUs: v.pollCPUs(device)}}, true
-}
-
-// masked is the receive queues of a device that have an RPS mask.
-func (v *view) masked(device string) []int {
-	var out []int
-	for _, q := range v.rxQueues(device) {
-		if m, _ := v.mask(device, q); !m.IsEmpty() {
-			out = append(out, q)
-		}
-	}
-	return out
 }

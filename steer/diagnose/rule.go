@@ -1,0 +1,48 @@
+package diagnose
+
+// rule looks for one family of findings. doc.go says how one is added.
+type rule struct {
+	ids []ID // what it may report as findings
+	// settings says that settings alone can tell: it also runs where nothing, or for too short a time, was
+	// measured. Its findings must then hold without a sample.
+	settings bool
+	look     func(*view, *Report)
+}
+
+// rules run in this order, causes before what they explain. Each appends to r.Findings, and to
+// r.Checked what it looked at and found in order.
+var rules = []rule{
+	{ids: []ID{"RX101", "RX102", "RX301", "RX303"}, look: (*view).concentrated},
+	{ids: []ID{"RX303"}, look: (*view).masks},
+	{ids: []ID{"RX401"}, look: (*view).squeezes},
+	{ids: []ID{"RX403"}, look: (*view).backlogDrops},
+}
+
+// symptoms are what a CPU (and the device whose packets heat it, "" none) may suffer from a cause; they
+// become part of the cause's finding. The rule that reports the same thing alone asks r.explained.
+var symptoms = []func(v *view, cpu int, device string) (Symptom, bool){
+	(*view).squeeze,
+	(*view).drops,
+}
+
+// explained reports whether a finding so far has this symptom.
+func (r *Report) explained(s Symptom) bool {
+	for _, f := range r.Findings {
+		for _, x := range f.Explains {
+			if x.ID == s.ID && x.Subject == s.Subject {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// caused reports whether a cause was found for the load of a device.
+func (r *Report) caused(device string) bool {
+	for _, f := range r.Findings {
+		if f.Site.Device == device && f.Site.CPU >= 0 {
+			return true
+		}
+	}
+	return false
+}
