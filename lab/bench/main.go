@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	rxsteer := fs.String("rxsteer", "", "the rxsteer `binary` whose status is timed; without it that is left out")
 	rounds := fs.Int("rounds", 24, "`rounds` of all arms at each packets per poll")
-	peerRounds := fs.Int("peer-rounds", 6, "`rounds` in which the peers take part, which start slowly")
+	peerRounds := fs.Int("peer-rounds", 8, "`rounds` in which the peers take part, which start slowly")
 	window := fs.Duration("window", 150*time.Millisecond, "`time` of one measurement")
 	only := fs.String("arms", "", "run only arms whose name contains this `text` (the baseline and the control always run)")
 	install := fs.Bool("install", false, "install the peers by apt-get first")
@@ -161,7 +161,7 @@ func measure(ctx context.Context, r *rig, n int, arms []arm, res result, progres
 				ratios = append(ratios, c/costs[0][round])
 				extra = append(extra, c-costs[0][round])
 			}
-			row.Ns, row.Ratio, row.Extra = median(ns), ratio(ratios), difference(extra)
+			row.Ns, row.Ratio, row.Extra = median(ns), middle(ratios), middle(extra)
 		}
 		m.Rows = append(m.Rows, row)
 	}

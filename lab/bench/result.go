@@ -89,9 +89,9 @@ func (r row) cells() []string {
 	}
 	return []string{
 		fmt.Sprintf("%.0f", r.Ns),
-		fmt.Sprintf("%+.0f (%+.0f … %+.0f)", r.Extra.Mean, r.Extra.Low, r.Extra.High),
-		fmt.Sprintf("%.3f (%.3f … %.3f)", r.Ratio.Mean, r.Ratio.Low, r.Ratio.High),
-		fmt.Sprintf("%+.1f %%", 100*(1/r.Ratio.Mean-1)),
+		fmt.Sprintf("%+.0f (%+.0f … %+.0f)", r.Extra.Median, r.Extra.Low, r.Extra.High),
+		fmt.Sprintf("%.3f (%.3f … %.3f)", r.Ratio.Median, r.Ratio.Low, r.Ratio.High),
+		fmt.Sprintf("%+.1f %%", 100*(1/r.Ratio.Median-1)),
 	}
 }
 
@@ -111,7 +111,7 @@ func (res result) verdict() string {
 			if !strings.HasPrefix(r.Arm, "rxsteer") || r.Unavailable != "" {
 				continue
 			}
-			loss, low, high := 1-1/r.Ratio.Mean, 1-1/r.Ratio.Low, 1-1/r.Ratio.High
+			loss, low, high := 1-1/r.Ratio.Median, 1-1/r.Ratio.Low, 1-1/r.Ratio.High
 			met := "met"
 			switch {
 			case low > goalPerPoll:
@@ -167,8 +167,9 @@ func (res result) markdown(w io.Writer) error {
 What rxsteer costs, measured by `+"`make bench`"+` (lab/bench), which rewrites this file with -w.
 
 %s. %d rounds of %v at each number of packets per poll (%d with the peers), arms in random
-order within a round, each compared with doing nothing in the same round; a measurement is the median of
-%v slices. The rig: a veth pair on one CPU, the sender's call runs the receive softirq
+order within a round, each compared with doing nothing in the same round: medians of the rounds, with the
+interval that needs no assumption about their distribution. A measurement is the median
+of %v slices. The rig: a veth pair on one CPU, the sender's call runs the receive softirq
 inline; one UDP send is cut into the packets of one NAPI poll; they end in a UDP socket
 nobody reads. The A/A control is doing nothing again: what it shows is noise.
 `, res.Conditions, res.Rounds, res.Window, res.PeerRounds, slice)

@@ -18,56 +18,38 @@ func median(values []float64) float64 {
 	return (values[n/2-1] + values[n/2]) / 2
 }
 
-// interval is a mean with its 95 % confidence interval.
+// interval is a median with its 95 % confidence interval.
 type interval struct {
-	Mean float64 `json:"mean"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
-	N    int     `json:"n"`
+	Median float64
+	Low    float64
+	High   float64
 }
 
-// ratio is the geometric mean of ratios with the t interval of their
-// logarithms; fewer than two give no interval (±Inf).
-func ratio(ratios []float64) interval {
-	logs := make([]float64, len(ratios))
-	for i, r := range ratios {
-		logs[i] = math.Log(r)
+// middle is the median of values with the interval that holds whatever their
+// distribution is, from the binomial distribution of how many lie below the
+// median: one round in which the machine did something else moves neither. It
+// takes six values; with fewer the interval is everything.
+func middle(values []float64) interval {
+	v := slices.Sorted(slices.Values(values))
+	k := tail(len(v))
+	if k == 0 {
+		return interval{median(v), math.Inf(-1), math.Inf(1)}
 	}
-	m, half := meanHalf(logs)
-	return interval{Mean: math.Exp(m), Low: math.Exp(m - half), High: math.Exp(m + half), N: len(ratios)}
+	return interval{median(v), v[k-1], v[len(v)-k]}
 }
 
-// difference is the mean of differences with its t interval.
-func difference(d []float64) interval {
-	m, half := meanHalf(d)
-	return interval{Mean: m, Low: m - half, High: m + half, N: len(d)}
-}
-
-// meanHalf is the mean and half the width of its 95 % interval.
-func meanHalf(v []float64) (mean, half float64) {
-	n := float64(len(v))
-	for _, x := range v {
-		mean += x / n
+// tail is the largest k for which fewer than k of n values lie below the
+// median with a probability of at most 2.5 %: the k-th from either end bounds
+// the interval.
+func tail(n int) int {
+	p := math.Pow(0.5, float64(n)) // of exactly i below
+	sum := 0.0
+	for i := range n {
+		sum += p
+		if sum > 0.025 {
+			return i
+		}
+		p *= float64(n-i) / float64(i+1)
 	}
-	if n < 2 {
-		return mean, math.Inf(1)
-	}
-	var ss float64
-	for _, x := range v {
-		ss += (x - mean) * (x - mean)
-	}
-	return mean, t95(len(v)-1) * math.Sqrt(ss/(n-1)/n)
-}
-
-// t95 is the 97.5 % point of Student's t with df degrees of freedom: the table
-// up to 10, then Cornish-Fisher's expansion (Abramowitz and Stegun 26.7.5),
-// right to 0.1 %.
-func t95(df int) float64 {
-	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228}
-	if df <= len(table) {
-		return table[df-1]
-	}
-	const z = 1.959964
-	n := float64(df)
-	return z + (z*z*z+z)/(4*n) + (5*math.Pow(z, 5)+16*z*z*z+3*z)/(96*n*n)
+	return 0
 }
