@@ -44,6 +44,12 @@ func Merge(samples ...*Sample) *Sample {
 		for i := range s.Devices {
 			devices.at(s.Devices[i].IfIndex).add(&s.Devices[i])
 		}
+		for name, n := range s.Protocols {
+			if m.Protocols == nil {
+				m.Protocols = map[string]uint64{}
+			}
+			m.Protocols[name] += n
+		}
 		for _, u := range s.Unmeasured {
 			if !noted[u] {
 				noted[u] = true

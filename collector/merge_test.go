@@ -25,6 +25,7 @@ func full(at int) *Sample {
 		}},
 		IRQs:       []IRQ{{IRQ: 28, CPU: 1, Action: "eth0-rx-3", Count: n, Time: 50 * n}},
 		Devices:    []Device{{Name: "eth0", IfIndex: 2, RXPackets: n, RXBytes: 2, RXDropped: 3, RXMissed: 4, RXErrors: 5, TXPackets: 6, TXBytes: 7, TXDropped: 8}},
+		Protocols:  map[string]uint64{"UdpInDatagrams": n},
 		Unmeasured: []Unmeasured{{What: "x", Why: "y"}},
 		Lost:       map[string]uint64{LostPolls: n},
 	}
@@ -49,6 +50,7 @@ func TestMergeSums(t *testing.T) {
 		}, {Netns: 7, IfIndex: 2, Device: "lan0", ID: 5, Pointer: 10, CPU: 1, Polls: 1}},
 		IRQs:       []IRQ{{IRQ: 28, CPU: 1, Action: "eth0-rx-3", Count: 3, Time: 150}},
 		Devices:    []Device{{Name: "eth0", IfIndex: 2, RXPackets: 3, RXBytes: 4, RXDropped: 6, RXMissed: 8, RXErrors: 10, TXPackets: 12, TXBytes: 14, TXDropped: 16}},
+		Protocols:  map[string]uint64{"UdpInDatagrams": 3},
 		Unmeasured: []Unmeasured{{What: "x", Why: "y"}, {What: "z", Why: "y"}},
 		Lost:       map[string]uint64{LostPolls: 3},
 	}

@@ -19,8 +19,9 @@ type Reading struct {
 	Interrupts *procfs.Interrupts
 	Softnet    []procfs.Softnet // CPU is always told
 	Stat       *procfs.Stat
-	Devices    []Device // cumulative, by IfIndex
-	Netns      uint64   // inode of the namespace that Devices are in, 0 not known
+	Devices    []Device          // cumulative, by IfIndex
+	Protocols  map[string]uint64 // as Sample.Protocols, cumulative
+	Netns      uint64            // inode of the namespace that Devices are in, 0 not known
 	BPF        *bpf.Counters
 	Unmeasured []Unmeasured
 }
@@ -33,6 +34,7 @@ func ReadHost(fsys host.FS, now time.Time) *Reading {
 	r.readSoftnet(fsys)
 	r.readInterrupts(fsys)
 	r.readDevices(fsys)
+	r.readProtocols(fsys)
 	return r
 }
 
@@ -83,6 +85,7 @@ func Between(prev, cur *Reading, rxQueue func(netns uint64, ifindex int, napiID 
 	d.softnet()
 	d.irqs()
 	d.devices()
+	d.protocols()
 	if prev.BPF != nil && cur.BPF != nil {
 		d.s.Level = 1
 		d.napis()

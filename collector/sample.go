@@ -35,6 +35,10 @@ type Sample struct {
 	NAPIs   []NAPI   `json:"napis"`   // by netns, ifindex, NAPI, CPU
 	IRQs    []IRQ    `json:"irqs"`    // by IRQ, CPU
 	Devices []Device `json:"devices"` // by ifindex; the reader's own network namespace
+	// Protocols is what counters of IP, TCP and UDP grew by in the reader's own network
+	// namespace, by their names in nstat(8) ("UdpInDatagrams", "TcpExtListenDrops"). One that stood
+	// still is left out; nil: not read.
+	Protocols map[string]uint64 `json:"protocols,omitempty"`
 	// Unmeasured names what this Sample could not see, and why.
 	Unmeasured []Unmeasured `json:"unmeasured,omitempty"`
 	// Lost counts events the BPF programs could not record, by cause.
