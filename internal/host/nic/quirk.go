@@ -1,10 +1,6 @@
 package nic
 
-import (
-	"slices"
-	"strconv"
-	"strings"
-)
+import "slices"
 
 // The quirk table: what is known of drivers, one row per fact, each with its
 // source. Code elsewhere asks for a fact and never for a driver by name.
@@ -31,7 +27,8 @@ const (
 	// TableIgnored: a table is accepted and traffic does not follow it.
 	TableIgnored FactKind = "table-ignored"
 	// RingDrops: Text is a counter of ethtool -S that counts packets lost for want of
-	// a free receive descriptor; %d is the queue. Scope says whose drops it counts.
+	// a free receive descriptor; %d is the queue. Scope says whose drops it counts. More
+	// kinds of counters are in counter.go.
 	RingDrops FactKind = "ring-drops"
 	// DynamicUsecs: rx-usecs N means dynamic moderation, not N µs.
 	DynamicUsecs FactKind = "dynamic-usecs"
@@ -77,7 +74,9 @@ type Fact struct {
 	Source string // kernel file or document
 }
 
-var facts = []Fact{
+var facts = slices.Concat(driverFacts, counterFacts)
+
+var driverFacts = []Fact{
 	// Where vectors are and what they are called.
 	{Driver: "mlx5_core", Kind: IndexPerFunction, Text: "the number of mlx5_compN counts within one function, so names tell no queue there", Source: "Documentation/networking/multi-pf-netdev.rst"},
 	{Driver: "mlx5_core", Kind: XSKDoubles, Text: "the upper half exists for AF_XDP", Source: "kernels 5.3 to 6.0; scylladb/seastar commit 0a2d8409c"},
@@ -162,12 +161,12 @@ var facts = []Fact{
 
 	// Drops for want of a descriptor, and whose they are.
 	{Driver: "igb", Kind: RingDrops, Text: "rx_queue_%d_drops", Scope: ScopeQueue, Source: "igb_update_stats reads RQDPC per ring, drivers/net/ethernet/intel/igb/igb_main.c"},
-	{Driver: "igb", Kind: RingDrops, Text: "rx_no_buffer_count", Scope: ScopePort, Source: "RNBC, same"},
+	{Driver: "igb", Kind: RingEmpty, Text: "rx_no_buffer_count", Scope: ScopePort, Source: "RNBC, same"},
 	{Driver: "igb", Kind: RingDrops, Text: "rx_missed_errors", Scope: ScopePort, Source: "MPC, same"},
 	{Driver: "igc", Kind: RingDrops, Text: "rx_queue_%d_drops", Scope: ScopeQueue, Source: "igc_update_stats, drivers/net/ethernet/intel/igc/igc_main.c"},
 	{Driver: "igc", Kind: RingDrops, Text: "rx_missed_errors", Scope: ScopePort, Source: "MPC, same"},
 	{Driver: "e1000e", Kind: RingDrops, Text: "rx_missed_errors", Scope: ScopePort, Source: "MPC, drivers/net/ethernet/intel/e1000e/netdev.c"},
-	{Driver: "e1000e", Kind: RingDrops, Text: "rx_no_buffer_count", Scope: ScopePort, Source: "RNBC, same"},
+	{Driver: "e1000e", Kind: RingEmpty, Text: "rx_no_buffer_count", Scope: ScopePort, Source: "RNBC, same"},
 	{Driver: "ixgbe", Kind: RingDrops, Text: "rx_no_dma_resources", Scope: ScopePort, Source: "sum of QPRDC over queues, ixgbe_update_stats"},
 	{Driver: "ixgbe", Kind: RingDrops, Text: "rx_missed_errors", Scope: ScopePort, Source: "sum of MPC, ixgbe_update_stats"},
 	{Driver: "i40e", Kind: RingDrops, Text: "port.rx_dropped", Scope: ScopePort, Source: "I40E_GLPRT_RDPC, i40e_update_pf_stats; X710 counts per port only"},
@@ -180,6 +179,7 @@ var facts = []Fact{
 	{Driver: "mlx4_core", Kind: RingDrops, Text: "rx%d_dropped", Scope: ScopeQueue, Source: "mlx4_en_get_strings, drivers/net/ethernet/mellanox/mlx4/en_ethtool.c"},
 	{Driver: "mlx4_core", Kind: RingDrops, Text: "rx_dropped", Scope: ScopePort, Source: "same"},
 	{Driver: "bnxt_en", Kind: RingDrops, Text: "[%d]: rx_discards", Scope: ScopeQueue, Source: "bnxt_ring_rx_stats_str, drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c"},
+	{Driver: "bnxt_en", Kind: RingDrops, Text: "[%d]: rx_hw_discards", Scope: ScopeQueue, Source: "isc-projects/ethq: newer driver versions"},
 	{Driver: "bnxt_en", Kind: RingDrops, Text: "[%d]: rx_drops", Scope: ScopeQueue, Source: "same, before 5.9"},
 	{Driver: "bnx2x", Kind: RingDrops, Text: "[%d]: rx_discards", Scope: ScopeQueue, Source: "bnx2x_q_stats_arr, drivers/net/ethernet/broadcom/bnx2x/bnx2x_ethtool.c"},
 	{Driver: "bnx2", Kind: RingDrops, Text: "rx_ftq_discards", Scope: ScopePort, Source: "bnx2_stats_str_arr, drivers/net/ethernet/broadcom/bnx2.c"},
@@ -192,13 +192,13 @@ var facts = []Fact{
 	{Driver: "be2net", Kind: RingDrops, Text: "rx_input_fifo_overflow_drop", Scope: ScopePort, Source: "same"},
 	{Driver: "be2net", Kind: RingDrops, Text: "rxq%d: rx_drops_no_frags", Scope: ScopeQueue, Source: "et_rx_stats, same"},
 	{Driver: "fsl_dpaa2_eth", Kind: RingDrops, Text: "[hw] rx nobuffer discards", Scope: ScopePort, Source: "dpaa2_ethtool_stats, drivers/net/ethernet/freescale/dpaa2/dpaa2-ethtool.c"},
-	{Driver: "vmxnet3", Kind: RingDrops, Text: "pkts rx OOB", Scope: ScopeQueue, Source: "vmxnet3_rq_dev_stats, drivers/net/vmxnet3/vmxnet3_ethtool.c"},
+	{Driver: "vmxnet3", Kind: RingDrops, Text: "Rx Queue#%d pkts rx OOB", Scope: ScopeQueue, Source: "vmxnet3_rq_dev_stats, drivers/net/vmxnet3/vmxnet3_ethtool.c"},
 	{Driver: "virtio_net", Kind: RingDrops, Text: "rx_queue_%d_drops", Scope: ScopeQueue, Source: "virtnet_rq_stats_desc, drivers/net/virtio_net.c: drops in the guest; those of a full ring count in the host"},
 	{Driver: "gve", Kind: RingDrops, Text: "rx_no_buffers_posted[%d]", Scope: ScopeQueue, Source: "gve_gstrings_rx_stats, drivers/net/ethernet/google/gve/gve_ethtool.c"},
 	{Driver: "ena", Kind: RingDrops, Text: "rx_drops", Scope: ScopePort, Source: "keep-alive rx_drops, ena_keep_alive_wd, drivers/net/ethernet/amazon/ena/ena_netdev.c"},
-	{Driver: "ena", Kind: RingDrops, Text: "bw_in_allowance_exceeded", Scope: ScopeProvider, Source: "ena_eni_metrics, drivers/net/ethernet/amazon/ena/ena_ethtool.c"},
-	{Driver: "ena", Kind: RingDrops, Text: "pps_allowance_exceeded", Scope: ScopeProvider, Source: "same"},
-	{Driver: "ena", Kind: RingDrops, Text: "conntrack_allowance_exceeded", Scope: ScopeProvider, Source: "same"},
+	{Driver: "ena", Kind: Shaping, Text: "bw_in_allowance_exceeded", Scope: ScopeProvider, Source: "ena_eni_metrics, drivers/net/ethernet/amazon/ena/ena_ethtool.c"},
+	{Driver: "ena", Kind: Shaping, Text: "pps_allowance_exceeded", Scope: ScopeProvider, Source: "same"},
+	{Driver: "ena", Kind: Shaping, Text: "conntrack_allowance_exceeded", Scope: ScopeProvider, Source: "same"},
 
 	// Moderation.
 	{Driver: "igb", Kind: DynamicUsecs, N: 1, Source: "igb_set_coalesce: 1 is dynamic, drivers/net/ethernet/intel/igb/igb_ethtool.c"},
@@ -268,28 +268,4 @@ func Has(driver string, kind FactKind) (Fact, bool) {
 		return *f, true
 	}
 	return Fact{}, false
-}
-
-// RingDropScope tells whether a counter of ethtool -S counts drops for want of
-// a descriptor on this driver, whose, and of which queue (None unless ScopeQueue
-// with a number in the name).
-func RingDropScope(driver, counter string) (scope Scope, queue int, ok bool) {
-	for _, f := range Facts(driver) {
-		if f.Kind != RingDrops {
-			continue
-		}
-		before, after, numbered := strings.Cut(f.Text, "%d")
-		if !numbered {
-			if counter == f.Text {
-				return f.Scope, None, true
-			}
-			continue
-		}
-		n, found := strings.CutPrefix(counter, before)
-		n, found2 := strings.CutSuffix(n, after)
-		if q, err := strconv.Atoi(n); found && found2 && err == nil && q >= 0 {
-			return f.Scope, q, true
-		}
-	}
-	return "", None, false
 }

@@ -1,6 +1,7 @@
 package nic
 
 import (
+	cmpstd "cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rxsteer/rxsteer/internal/ethtool"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 )
 
@@ -120,7 +122,7 @@ Made from the table of internal/host/nic/support.go by its test (` + "`go test .
 		if f.Scope != "" {
 			what += " (" + string(f.Scope) + ")"
 		}
-		row([]string{f.Driver, string(f.Kind), strings.ReplaceAll(what, "|", "\\|"), f.Source})
+		row([]string{cmpstd.Or(f.Driver, "any"), string(f.Kind), strings.ReplaceAll(what, "|", "\\|"), f.Source})
 	}
 	return b.String()
 }
@@ -136,34 +138,52 @@ func TestFacts(t *testing.T) {
 			if f.N == 0 {
 				t.Errorf("no number in %+v", f)
 			}
-		case RingDrops:
-			if f.Text == "" || f.Scope == "" || strings.Contains(f.Text, "%d") != (f.Scope == ScopeQueue) && f.Driver != "vmxnet3" {
-				t.Errorf("counter and scope do not fit: %+v", f)
-			}
+		}
+		if slices.Contains(counterKinds, f.Kind) && (f.Text == "" || f.Scope == "" || strings.Contains(f.Text, "%d") != (f.Scope == ScopeQueue)) {
+			t.Errorf("counter and scope do not fit: %+v", f)
 		}
 	}
 }
 
-func TestRingDropScope(t *testing.T) {
+func TestCounters(t *testing.T) {
+	type want struct {
+		kind  FactKind
+		scope Scope
+		queue int
+	}
 	for _, c := range []struct {
 		driver, counter string
-		scope           Scope
-		queue           int
-		ok              bool
+		want            want
 	}{
-		{"igb", "rx_queue_3_drops", ScopeQueue, 3, true},
-		{"igb", "rx_queue_x_drops", "", None, false},
-		{"igb", "rx_no_buffer_count", ScopePort, None, true},
-		{"bnxt_en", "[12]: rx_discards", ScopeQueue, 12, true},
-		{"mlx4_en", "rx7_dropped", ScopeQueue, 7, true},
-		{"i40e", "port.rx_dropped", ScopePort, None, true},
-		{"ena", "bw_in_allowance_exceeded", ScopeProvider, None, true},
-		{"igb", "rx_packets", "", None, false},
-		{"nobody", "rx_missed_errors", "", None, false},
+		{"igb", "rx_queue_3_drops", want{RingDrops, ScopeQueue, 3}},
+		{"igb", "rx_queue_x_drops", want{}},
+		{"igb", "rx_queue_+3_drops", want{}},
+		{"igb", "rx_no_buffer_count", want{RingEmpty, ScopePort, None}},
+		{"igb", "tx_flow_control_xoff", want{PauseSent, ScopePort, None}},
+		{"bnxt_en", "[12]: rx_discards", want{RingDrops, ScopeQueue, 12}},
+		{"mlx4_en", "rx7_dropped", want{RingDrops, ScopeQueue, 7}},
+		{"mlx4_en", "rx_dropped", want{RingDrops, ScopePort, None}},
+		{"i40e", "port.rx_dropped", want{RingDrops, ScopePort, None}},
+		{"ena", "bw_in_allowance_exceeded", want{Shaping, ScopeProvider, None}},
+		{"ice", "rx_crc_errors.nic", want{CRCErrors, ScopePort, None}},
+		{"vmxnet3", "Rx Queue#3 pkts rx OOB", want{RingDrops, ScopeQueue, 3}},
+		{"igb", "rx_packets", want{}},
+		{"nobody", "rx_missed_errors", want{}}, // another driver's
+		{"nobody", "rx_pause_frames", want{PauseReceived, ScopePort, None}},
+		{"", "rx_missed_errors", want{RingDrops, ScopePort, None}},
+		{"", "rx_dropped", want{}},
 	} {
-		scope, queue, ok := RingDropScope(c.driver, c.counter)
-		if scope != c.scope || queue != c.queue || ok != c.ok {
-			t.Errorf("RingDropScope(%q, %q) = %q %d %v, want %q %d %v", c.driver, c.counter, scope, queue, ok, c.scope, c.queue, c.ok)
+		var got want
+		for _, x := range Counters(c.driver, []ethtool.Stat{{Name: c.counter, Value: 1}}) {
+			got = want{x.Kind, x.Scope, x.Queue}
 		}
+		if got != c.want {
+			t.Errorf("%q of %q is %+v, want %+v", c.counter, c.driver, got, c.want)
+		}
+	}
+	// As the kernel tells them: the head is a statistic, whose value is the queue.
+	live := []ethtool.Stat{{Name: "Tx Queue#", Value: 1}, {Name: "  drv dropped tx total"}, {Name: "Rx Queue#", Value: 1}, {Name: "  pkts rx OOB", Value: 7}, {Name: "tx timeout count"}}
+	if diff := cmp.Diff([]Counter{{"Rx Queue#1 pkts rx OOB", RingDrops, ScopeQueue, 1, 7}}, Counters("vmxnet3", live)); diff != "" {
+		t.Errorf("vmxnet3 (-want +got):\n%s", diff)
 	}
 }
