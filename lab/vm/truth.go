@@ -43,21 +43,22 @@ func runTruth(ctx context.Context, args []string) error {
 			machines = append(machines, m)
 		}
 	}
-	return l.truth(ctx, machines)
+	return l.truth(ctx, machines, true)
 }
 
-// truth compares rxsteer's map with the kernel's own words in each machine.
-func (l *lab) truth(ctx context.Context, machines []qemu.Machine) error {
+// truth compares rxsteer's map with the kernel's own words in each machine, and with tests runs
+// those of the knobs and of the fake host on its driver.
+func (l *lab) truth(ctx context.Context, machines []qemu.Machine, tests bool) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nmap of\tcompared\tdifferent\ts\tverdict")
 	var wrong, broken []string
 	code := qemu.ExitLab
 	for _, m := range machines {
-		var scripts string
-		if d, err := m.WithDefaults(); err == nil && d.Kernel == qemu.Kernels[0] && d.Queues == 4 && !d.NUMA {
-			scripts = d.NIC // the scripts were written for this machine
+		run := truth.Tests{Knobs: tests}
+		if d, err := m.WithDefaults(); err == nil && tests && d.Kernel == qemu.Kernels[0] && d.Queues == 4 && !d.NUMA {
+			run.Scripts = d.NIC // they were written for this machine
 		}
-		res, err := l.cache.Boot(ctx, m, qemu.Job{Script: truth.Script(scripts), Bin: l.bin})
+		res, err := l.cache.Boot(ctx, m, qemu.Job{Script: truth.Script(run), Bin: l.bin})
 		if err != nil {
 			verdict := "unavailable"
 			if c := qemu.ExitCode(err); c != qemu.ExitUnavailable {

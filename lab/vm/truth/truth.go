@@ -15,10 +15,17 @@ import (
 //go:embed guest.sh
 var script string
 
-// Script is what a guest runs for Compare: the tests of the knobs and, with the name of a NIC,
-// the scripts of the fake host on the real driver; then it sets what the NIC lets it set away
+// Tests are what a guest runs before it is compared.
+type Tests struct {
+	Knobs   bool   // the tests of every knob
+	Scripts string // the fake host's scripts for this NIC, "" none
+}
+
+// Script is what a guest runs for Compare: the tests, then it sets what the NIC lets it set away
 // from the defaults and leaves the texts of both sides in /share.
-func Script(nic string) string { return "export RXSTEER_NIC=" + nic + "\n" + script }
+func Script(t Tests) string {
+	return fmt.Sprintf("export KNOBS=%v RXSTEER_NIC=%s\n%s", t.Knobs, t.Scripts, script)
+}
 
 // TestFailures returns, for each test program that failed in the guest, the end of its log.
 func TestFailures(files map[string][]byte) []string {
