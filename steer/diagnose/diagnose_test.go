@@ -106,6 +106,73 @@ func (w *world) poll(device string, queue, cpu int, time float64, packets uint64
 
 func (w *world) but(f func(*world)) *world { f(w); return w }
 
+// judge diagnoses and compares the findings, "ID severity subject [symptoms]" each, without RX901; say
+// is part of a summary, remedy, or of what was checked or not measured.
+func (w *world) judge(t *testing.T, want, say string) *Report {
+	t.Helper()
+	r := Diagnose(w.Input)
+	var got []string
+	var said strings.Builder
+	for _, f := range r.Findings {
+		if f.ID == "RX901" {
+			continue
+		}
+		var sym []string
+		for _, s := range f.Explains {
+			sym = append(sym, string(s.ID))
+		}
+		got = append(got, fmt.Sprintf("%s %s %s [%s]", f.ID, f.Severity, f.Subject, strings.Join(sym, " ")))
+		fmt.Fprintln(&said, f.Summary)
+		fmt.Fprintln(&said, f.Remedy)
+		if f.Remedy == "" {
+			t.Errorf("%s has no remedy", f.ID)
+		}
+		if len(f.Evidence) == 0 {
+			t.Errorf("%s has no evidence", f.ID)
+		}
+	}
+	if len(r.Checked) == 0 && len(got) == 0 {
+		t.Error("nothing found and nothing said to be checked")
+	}
+	for _, c := range r.Checked {
+		fmt.Fprintln(&said, "checked:", c)
+	}
+	for _, u := range r.Unmeasured {
+		fmt.Fprintln(&said, "unmeasured:", u.What+": "+u.Why)
+	}
+	if diff := cmp.Diff(want, strings.Join(got, "\n")); diff != "" {
+		t.Errorf("findings (-want +got):\n%s\n%s", diff, &said)
+	}
+	if !strings.Contains(said.String(), say) {
+		t.Errorf("report does not say %q:\n%s", say, &said)
+	}
+	return r
+}
+
+func (w *world) set(k knob.Kind, target knob.Target, v knob.Value) *world {
+	w.Snapshot.Settings = append(w.Snapshot.Settings, knob.Setting{Ref: knob.Ref{Knob: k, Target: target}, Value: v})
+	w.Snapshot.Sort()
+	return w
+}
+
+// table gives a device an indirection table of n buckets over queues 0 … queues-1.
+func (w *world) table(device string, n, queues int) *world {
+	t := make([]int, n)
+	for i := range t {
+		t[i] = i % queues
+	}
+	return w.set(knob.RSSTable, knob.Target(device), knob.List(t))
+}
+
+// count adds to the protocol counters: count("UdpInDatagrams", 5).
+func (w *world) count(name string, n uint64) *world {
+	if w.Sample.Protocols == nil {
+		w.Sample.Protocols = map[string]uint64{}
+	}
+	w.Sample.Protocols[name] += n
+	return w
+}
+
 // rpsOne is the state of the demonstration: RPS of a veth puts all its work on CPU 1.
 func rpsOne() *world {
 	return newWorld(4).nic("b0", nic.Virtual, 1, "1").carry("b0", 400000).
@@ -206,37 +273,7 @@ func TestFindings(t *testing.T) {
 		{"another device was asked for", oneQueue().but(func(w *world) { w.Devices = []string{"eth7"} }), "", "which was not asked for"},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			r := Diagnose(test.in.Input)
-			var got []string
-			var said strings.Builder
-			for _, f := range r.Findings {
-				if f.ID == "RX901" {
-					continue
-				}
-				var sym []string
-				for _, s := range f.Explains {
-					sym = append(sym, string(s.ID))
-				}
-				got = append(got, fmt.Sprintf("%s %s %s [%s]", f.ID, f.Severity, f.Subject, strings.Join(sym, " ")))
-				fmt.Fprintln(&said, f.Summary)
-				if f.Remedy == "" {
-					t.Errorf("%s has no remedy", f.ID)
-				}
-				if len(f.Evidence) == 0 {
-					t.Errorf("%s has no evidence", f.ID)
-				}
-			}
-			if diff := cmp.Diff(test.want, strings.Join(got, "\n")); diff != "" {
-				t.Errorf("findings (-want +got):\n%s\nchecked: %s\n%s", diff, strings.Join(r.Checked, "\n"), &said)
-			}
-			if all := said.String() + strings.Join(r.Checked, "\n"); !strings.Contains(all, test.say) {
-				t.Errorf("report does not say %q:\n%s", test.say, all)
-			}
-			if len(r.Checked) == 0 && len(got) == 0 {
-				t.Error("nothing found and nothing said to be checked")
-			}
-		})
+		t.Run(test.name, func(t *testing.T) { test.in.judge(t, test.want, test.say) })
 	}
 }
 

@@ -35,10 +35,30 @@ func (v *view) concentrated(r *Report) {
 			continue
 		case f.Site.Device != "" && done[f.Site.Device]:
 			continue // the same cause, seen on another CPU
+		case r.chain(f):
+			done[f.Site.Device] = true
+			continue
 		}
 		done[f.Site.Device] = f.Site.Device != ""
 		r.Findings = append(r.Findings, f)
 	}
+}
+
+// chain makes a hot CPU part of an earlier finding that names it and the device as its cause.
+func (r *Report) chain(hot Finding) bool {
+	i := slices.IndexFunc(r.Findings, func(f Finding) bool {
+		return f.Site.CPU == hot.Site.CPU && f.Site.Device == hot.Site.Device && f.Site.Device != ""
+	})
+	if i < 0 {
+		return false
+	}
+	f := &r.Findings[i]
+	f.Severity = max(f.Severity, hot.Severity)
+	if !slices.ContainsFunc(hot.Explains, func(s Symptom) bool { return s.ID == "RX101" }) {
+		f.Explains = append(f.Explains, Symptom{ID: "RX101", Subject: fmt.Sprintf("cpu %d", hot.Site.CPU), Summary: hot.Summary, Evidence: hot.Evidence})
+	}
+	f.Explains = append(f.Explains, hot.Explains...)
+	return true
 }
 
 // hot returns the CPUs on which receive softirq is concentrated while others

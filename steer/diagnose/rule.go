@@ -12,6 +12,7 @@ type rule struct {
 // rules run in this order, causes before what they explain. Each appends to r.Findings, and to
 // r.Checked what it looked at and found in order.
 var rules = []rule{
+	{ids: []ID{"RX203"}, look: (*view).hashFields},
 	{ids: []ID{"RX101", "RX102", "RX301", "RX303"}, look: (*view).concentrated},
 	{ids: []ID{"RX303"}, look: (*view).masks},
 	{ids: []ID{"RX401"}, look: (*view).squeezes},

@@ -12,8 +12,9 @@ import (
 
 // rule is what a plan may say about one kind of setting.
 type rule struct {
-	part    string // what the target names after the device: "rx-", "irq-"; "" is the host
-	set     bool   // value is a CPU set, else an integer
+	part    string // what the target names after the device: "rx-", "irq-"; "" is the host, or a flow type where there are letters
+	set     bool   // value is a CPU set
+	letters string // value is some of these letters, each once and in this order; else an integer
 	empty   bool   // the set may be empty ("off")
 	ceiling int64  // highest integer, whatever a policy says
 }
@@ -24,6 +25,7 @@ var rules = map[knob.Kind]rule{
 	knob.RPSCPUs:            {part: "rx-", set: true, empty: true},
 	knob.XPSCPUs:            {part: "tx-", set: true, empty: true},
 	knob.IRQAffinity:        {part: "irq-", set: true},
+	knob.RSSHashFields:      {letters: hashLetters},
 	knob.RPSFlowCnt:         {part: "rx-", ceiling: maxFlows},
 	knob.RPSSockFlowEntries: {ceiling: maxFlows},
 	knob.NetdevBudget:       {ceiling: 3000},
@@ -57,11 +59,16 @@ func Check(c Change, cpus cpuset.Set) error {
 		slices.Sort(known)
 		return wrong("knob", "%q is not a setting a plan can hold; those are %s", c.Knob, strings.Join(known, ", "))
 	}
-	if r.part == "" {
+	switch {
+	case r.letters != "":
+		if c.Target.Device() == "" || !flowTypes[c.Target.Part()] {
+			return wrong("target", "%s belongs to a target like \"eth0 udp4\", not to %q", c.Knob, c.Target)
+		}
+	case r.part == "":
 		if c.Target != knob.Host {
 			return wrong("target", "%s belongs to the host, not to %q", c.Knob, c.Target)
 		}
-	} else {
+	default:
 		n, found := strings.CutPrefix(c.Target.Part(), r.part)
 		if _, err := strconv.ParseUint(n, 10, 31); !found || err != nil || c.Target.Device() == "" {
 			return wrong("target", "%s belongs to a target like %q, not to %q", c.Knob, "eth0 "+r.part+"0", c.Target)
@@ -86,7 +93,13 @@ func Check(c Change, cpus cpuset.Set) error {
 	return nil
 }
 
+// flowTypes are those that have ports.
+var flowTypes = map[string]bool{"tcp4": true, "udp4": true, "sctp4": true, "tcp6": true, "udp6": true, "sctp6": true}
+
 func (r rule) check(k knob.Kind, v knob.Value, wanted bool, cpus cpuset.Set) error {
+	if r.letters != "" {
+		return checkLetters(k, v, r.letters)
+	}
 	if !r.set {
 		var n int64
 		if err := v.Decode(&n); err != nil || !strings.Contains("-0123456789", v.JSON()[:1]) {
@@ -113,6 +126,22 @@ func (r rule) check(k knob.Kind, v knob.Value, wanted bool, cpus cpuset.Set) err
 	}
 	if off := s.Minus(cpus); !cpus.IsEmpty() && !off.IsEmpty() {
 		return fmt.Errorf("this host has no cpu %s online (it has %s)", off, cpus)
+	}
+	return nil
+}
+
+func checkLetters(k knob.Kind, v knob.Value, letters string) error {
+	var text string
+	if err := v.Decode(&text); err != nil {
+		return fmt.Errorf("%s takes ethtool's letters in quotes (\"sdfn\"), not %s", k, v.JSON())
+	}
+	rest := letters
+	for _, c := range text {
+		i := strings.IndexRune(rest, c)
+		if i < 0 {
+			return fmt.Errorf("%s %q: want some of %q, each once and in this order", k, text, letters)
+		}
+		rest = rest[i+1:]
 	}
 	return nil
 }

@@ -162,6 +162,8 @@ func (m *maker) serve(f diagnose.Finding) {
 		m.rps(f)
 	case "RX102":
 		m.vectors(f)
+	case "RX203":
+		m.hash(f)
 	case "RX101":
 		m.p.reason("RX101 of %s: %s", f.Subject, f.Remedy)
 	case "RX401", "RX403":

@@ -57,6 +57,11 @@ func (in Input) find(id diagnose.ID, cpu int, movable map[int]float64, polls ...
 	return in
 }
 
+func (in *Input) set(k knob.Kind, target knob.Target, v knob.Value) {
+	in.Snapshot.Settings = append(in.Snapshot.Settings, knob.Setting{Ref: knob.Ref{Knob: k, Target: target}, Value: v})
+	in.Snapshot.Sort()
+}
+
 func (in Input) but(f func(*Input)) Input { f(&in); return in }
 
 func TestMake(t *testing.T) {
@@ -176,6 +181,14 @@ func TestMake(t *testing.T) {
 				in.Snapshot.Sort()
 			}),
 			"rps-cpus eth0 rx-0 off→1-2 reorder", "1 of 8 combined channels"},
+		{"hash by ports", host(nic.Physical, 4, "", 0.1, 0, 0, 0).find("RX203", 0, nil).but(func(in *Input) {
+			in.Report.Findings[0].Site.Flows = []string{"udp4", "udp6"}
+			in.set(knob.RSSHashFields, "eth0 udp4", knob.Text("vsd"))
+			in.set(knob.RSSHashFields, "eth0 udp6", knob.Unknown("busy"))
+		}), "rss-hash-fields eth0 udp4 vsd→vsdfn reorder", "rss-hash-fields of eth0 udp6 is unknown (busy): left alone"},
+		{"hash by ports, which the policy does not allow", host(nic.Physical, 4, "", 0.1, 0, 0, 0).find("RX203", 0, nil).but(func(in *Input) {
+			in.Policy.Knobs = []knob.Kind{knob.RPSCPUs}
+		}), "", "the policy does not allow rss-hash-fields"},
 		{"another owner is named",
 			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) {
 				in.Snapshot.Owners = []knob.Owner{{Name: "tuned", Knobs: []knob.Kind{knob.RPSCPUs}, Settle: []string{"tuned-adm off"}}}
@@ -382,5 +395,30 @@ func TestShellRuns(t *testing.T) {
 	want("1\n")
 	if s := Make(host(nic.Physical, 1, "", 0, 0)).Shell(); !strings.Contains(s, "# No changes.") {
 		t.Errorf("script of an empty plan:\n%s", s)
+	}
+}
+
+func TestCheckHashFields(t *testing.T) {
+	for _, test := range []struct {
+		target   knob.Target
+		from, to knob.Value
+		want     string
+	}{
+		{"eth0 udp4", knob.Text("sd"), knob.Text("sdfn"), ""},
+		{"eth0 udp6", knob.Text("sdfn"), knob.Text(""), ""},
+		{"eth0 udp4", knob.Text("sd"), knob.Text("fnsd"), `to: rss-hash-fields "fnsd": want some of "mvtsdfnelr", each once and in this order`},
+		{"eth0 udp4", knob.Text("sd"), knob.Text("ssd"), `to: rss-hash-fields "ssd": want some of "mvtsdfnelr", each once and in this order`},
+		{"eth0 udp4", knob.Text("sd"), knob.Int(3), `to: rss-hash-fields takes ethtool's letters in quotes ("sdfn"), not 3`},
+		{"eth0 rx-0", knob.Text("sd"), knob.Text("sdfn"), `target: rss-hash-fields belongs to a target like "eth0 udp4", not to "eth0 rx-0"`},
+		{"host", knob.Text("sd"), knob.Text("sdfn"), `target: rss-hash-fields belongs to a target like "eth0 udp4", not to "host"`},
+		{"eth0 udp4", knob.Unknown("x"), knob.Text("sdfn"), "from: the value before is unknown: without it nothing can be put back"},
+	} {
+		got := ""
+		if err := Check(Change{Knob: knob.RSSHashFields, Target: test.target, From: test.from, To: test.to, Risk: Reorder}, cpuset.Set{}); err != nil {
+			got = err.Error()
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s %s→%s (-want +got):\n%s", test.target, test.from, test.to, diff)
+		}
 	}
 }

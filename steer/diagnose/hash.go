@@ -1,0 +1,143 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+)
+
+const (
+	// surely is the part of a queue's packets that must be of a protocol, whatever the rest of the host's
+	// packets were, to name the protocol's hash fields as cause.
+	surely = 0.5
+	// family is the part of a protocol's packets that makes IPv4 or IPv6 worth a change.
+	family = 0.1
+	// fragmented is the part of IP packets that are fragments above which ports are no help:
+	// a fragment has none (all but the first), and with ports in the hash parts ways with the first.
+	fragmented = 0.05
+)
+
+// hashFields reports RX203: a queue full of flows that the hash could tell apart by their ports.
+func (v *view) hashFields(r *Report) {
+	for _, d := range v.traffic() {
+		if !v.wanted(d.Name) || v.nics[d.Name].Kind != nic.Physical {
+			continue
+		}
+		load, shares := v.queueLoad(d.Name), v.tableShares(d.Name)
+		queue, share := load.busiest()
+		if len(shares) < 2 || !uneven(share, shares[queue]) || v.rate(d.Name) < minPackets {
+			continue
+		}
+		for _, proto := range []string{"udp", "tcp"} {
+			if f, ok := v.portless(r, d.Name, proto, queue, share, load); ok {
+				r.Findings = append(r.Findings, f)
+				break
+			}
+		}
+	}
+}
+
+// portless judges one protocol of a device whose busiest queue stands out.
+func (v *view) portless(r *Report, device, proto string, queue int, share float64, load queueLoad) (Finding, bool) {
+	var flows, fields []string
+	for _, ip := range []string{"4", "6"} {
+		var letters string
+		if v.setting(knob.RSSHashFields, knob.On(device, "%s", proto+ip)).Decode(&letters) != nil ||
+			!strings.ContainsAny(letters, "sd") || strings.ContainsAny(letters, "fn") {
+			continue
+		}
+		flows, fields = append(flows, proto+ip), append(fields, letters)
+	}
+	if len(flows) == 0 {
+		return Finding{}, false
+	}
+	if v.s.Protocols == nil {
+		r.unmeasured("share of "+strings.ToUpper(proto)+" in the traffic", fmt.Sprintf("the protocol counters (snmp) are not at hand; rx-%d of %s got %s of its %s and hashing of %s is by addresses only", queue, device, percent(share), load.unit, strings.Join(flows, " and ")), "RX203")
+		return Finding{}, false
+	}
+	v4, v6 := v.protocol(proto)
+	all := v4 + v6
+	// Loopback datagrams are counted, too, and never came from a device.
+	all = max(0, all-v.received("lo")*v.seconds)
+	var others float64
+	for _, d := range v.s.Devices {
+		if d.Name != "lo" && v.nics[d.Name].Kind != nic.Stack {
+			others += float64(d.RXPackets)
+		}
+	}
+	others = max(0, others-all)
+	packets := float64(load.counts[queue])
+	if load.unit != "packets" {
+		packets = share * v.rate(device) * v.seconds
+	}
+	least := max(0, 1-others/packets)
+	if least < surely {
+		r.checked("rx-%d of %s got %s of its %s and hashing of %s is by addresses only, but %s explains no more than %.0f of %.0f packets/s there", queue, device, percent(share), load.unit, strings.Join(flows, " and "), strings.ToUpper(proto), all/v.seconds, packets/v.seconds)
+		return Finding{}, false
+	}
+	// One family of addresses may be rare.
+	if v4+v6 > 0 {
+		for i := len(flows) - 1; i >= 0; i-- {
+			n := v4
+			if strings.HasSuffix(flows[i], "6") {
+				n = v6
+			}
+			if n < family*(v4+v6) {
+				flows, fields = slices.Delete(flows, i, i+1), slices.Delete(fields, i, i+1)
+			}
+		}
+	}
+	if len(flows) == 0 {
+		return Finding{}, false
+	}
+	fragments := v.fragments()
+	if fragments >= fragmented {
+		r.checked("rx-%d of %s got %s of its %s, but %s of the IP packets are fragments, which have no ports: hashing %s by ports could not spread them", queue, device, percent(share), load.unit, percent(fragments), flows[0])
+		return Finding{}, false
+	}
+	reach := len(v.tableShares(device))
+	cpu := load.cpu(queue)
+	name := strings.ToUpper(proto)
+	var commands []string
+	for _, f := range flows {
+		commands = append(commands, fmt.Sprintf("ethtool -N %s rx-flow-hash %s sdfn", device, f))
+	}
+	warn := "Fragments carry no ports: large datagrams could then arrive out of order; none are reassembled here now."
+	if fragments > 0 {
+		warn = fmt.Sprintf("Fragments carry no ports: large datagrams could then arrive out of order; %.2f %% of the IP packets here are fragments.", 100*fragments)
+	}
+	f := Finding{ID: "RX203", Severity: v.bySeverity(cpu), Subject: device,
+		Summary: fmt.Sprintf("the hash of %s leaves out ports for %s, so that all %s flows of a host pair land in one queue: rx-%d got %s of the %s, and the table has %d queues", device, strings.Join(flows, " and "), name, queue, percent(share), load.unit, reach),
+		Evidence: Evidence{{"flow_types", strings.Join(flows, " ")}, {"hash_fields", strings.Join(fields, " ")}, {"busiest_queue", queue},
+			{"busiest_queue_share_ratio", share}, {"rx_queues", len(v.rxQueues(device))}, {"table_queues", reach}, {"packets_per_s", v.rate(device)},
+			{proto + "_of_busiest_queue_at_least_ratio", least}, {"fragments_of_ip_ratio", fragments}},
+		Remedy:   strings.Join(commands, "; ") + ". " + warn + " A single flow stays in one queue whatever the fields.",
+		RuledOut: []string{fmt.Sprintf("an uneven table: rx-%d has %s of its buckets", queue, percent(v.tableShares(device)[queue])), fmt.Sprintf("fragments: %.2f %% of the IP packets", 100*fragments)},
+		Site:     Site{Device: device, Queues: []int{queue}, CPU: cpu, Flows: flows},
+	}
+	if cpu >= 0 {
+		f.Evidence = append(f.Evidence, Fact{"cpu", cpu}, Fact{"cpu_receive_softirq_ratio", v.load[cpu].NetRX})
+	}
+	return f, true
+}
+
+// protocol is the packets of a protocol that reached this namespace's IP in the interval, over IPv4 and
+// IPv6. UDP counts a datagram when it is read or lost: udp_recvmsg and udp_queue_rcv_one_skb,
+// net/ipv4/udp.c. TCP does not tell the families apart: they are weighed by the packets of each.
+func (v *view) protocol(proto string) (v4, v6 float64) {
+	p := v.s.Protocols
+	if proto == "udp" {
+		return float64(p["UdpInDatagrams"] + p["UdpNoPorts"] + p["UdpInErrors"]), float64(p["Udp6InDatagrams"] + p["Udp6NoPorts"] + p["Udp6InErrors"])
+	}
+	six := ratio(float64(p["Ip6InReceives"]), float64(p["IpInReceives"]+p["Ip6InReceives"]))
+	return float64(p["TcpInSegs"]) * (1 - six), float64(p["TcpInSegs"]) * six
+}
+
+// fragments is the part of the received IP packets that needed reassembly.
+func (v *view) fragments() float64 {
+	p := v.s.Protocols
+	return part(p["IpReasmReqds"]+p["Ip6ReasmReqds"], p["IpInReceives"]+p["Ip6InReceives"])
+}

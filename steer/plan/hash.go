@@ -1,0 +1,38 @@
+package plan
+
+import (
+	"strings"
+
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/steer/diagnose"
+)
+
+// hashLetters are those of ethtool -N, in the order of a knob.RSSHashFields value.
+const hashLetters = "mvtsdfnelr"
+
+// hash lets the NIC tell flows apart by their ports (RX203).
+func (m *maker) hash(f diagnose.Finding) {
+	dev := f.Site.Device
+	if !m.in.Policy.allows(knob.RSSHashFields) {
+		m.p.reason("%s of %s: the policy does not allow %s", f.ID, dev, knob.RSSHashFields)
+		return
+	}
+	for _, flow := range f.Site.Flows {
+		ref := knob.Ref{Knob: knob.RSSHashFields, Target: knob.On(dev, "%s", flow)}
+		from := m.in.Snapshot.Get(ref)
+		var letters string
+		if from.Decode(&letters) != nil {
+			m.p.reason("%s is %s (%s): left alone", ref, from, from.Reason())
+			continue
+		}
+		var to strings.Builder
+		for _, c := range hashLetters {
+			if strings.ContainsRune(letters+"sdfn", c) {
+				to.WriteRune(c)
+			}
+		}
+		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: knob.Text(to.String()), Findings: []diagnose.ID{f.ID}, Risk: Reorder,
+			Why:    f.Summary + ". Fragments have no ports: fragmented datagrams could arrive out of order, and a provider may have left ports out for that reason",
+			Expect: "the flows of a host pair arrive on several queues, and nothing is reassembled out of order"})
+	}
+}
