@@ -27,6 +27,7 @@ func Merge(samples ...*Sample) *Sample {
 	napis := index[napiKey, NAPI]{}
 	irqs := index[irqKey, IRQ]{}
 	devices := index[int, Device]{}
+	drivers := index[int, Driver]{}
 	noted := map[Unmeasured]bool{}
 	for _, s := range samples {
 		m.Interval += s.Interval
@@ -43,6 +44,9 @@ func Merge(samples ...*Sample) *Sample {
 		}
 		for i := range s.Devices {
 			devices.at(s.Devices[i].IfIndex).add(&s.Devices[i])
+		}
+		for i := range s.Drivers {
+			drivers.at(s.Drivers[i].IfIndex).add(&s.Drivers[i])
 		}
 		for name, n := range s.Protocols {
 			if m.Protocols == nil {
@@ -67,6 +71,9 @@ func Merge(samples ...*Sample) *Sample {
 	m.NAPIs = napis.sorted(compareNAPIs)
 	m.IRQs = irqs.sorted(compareIRQs)
 	m.Devices = devices.sorted(compareDevices)
+	if len(drivers) > 0 {
+		m.Drivers = drivers.sorted(func(a, b Driver) int { return cmp.Compare(a.IfIndex, b.IfIndex) })
+	}
 	return m
 }
 

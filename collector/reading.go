@@ -20,6 +20,7 @@ type Reading struct {
 	Softnet    []procfs.Softnet // CPU is always told
 	Stat       *procfs.Stat
 	Devices    []Device          // cumulative, by IfIndex
+	Drivers    []Driver          // cumulative, by IfIndex
 	Protocols  map[string]uint64 // as Sample.Protocols, cumulative
 	Netns      uint64            // inode of the namespace that Devices are in, 0 not known
 	BPF        *bpf.Counters
@@ -85,6 +86,7 @@ func Between(prev, cur *Reading, rxQueue func(netns uint64, ifindex int, napiID 
 	d.softnet()
 	d.irqs()
 	d.devices()
+	d.drivers()
 	d.protocols()
 	if prev.BPF != nil && cur.BPF != nil {
 		d.s.Level = 1

@@ -35,6 +35,9 @@ type Sample struct {
 	NAPIs   []NAPI   `json:"napis"`   // by netns, ifindex, NAPI, CPU
 	IRQs    []IRQ    `json:"irqs"`    // by IRQ, CPU
 	Devices []Device `json:"devices"` // by ifindex; the reader's own network namespace
+	// Drivers is what the drivers' own counters grew by, by ifindex; read less often than the rest
+	// where a driver is slow to tell, so that a short Sample may show nothing and the next one more.
+	Drivers []Driver `json:"drivers,omitempty"`
 	// Protocols is what counters of IP, TCP and UDP grew by in the reader's own network
 	// namespace, by their names in nstat(8) ("UdpInDatagrams", "TcpExtListenDrops"). One that stood
 	// still is left out; nil: not read.

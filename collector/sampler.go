@@ -30,6 +30,8 @@ type Config struct {
 	// RXQueue tells the rx queue of a NAPI, -1 not known; nil knows none. It is
 	// called from Run and Sample only.
 	RXQueue func(netns uint64, ifindex int, napiID uint32) int
+	// Statistics reads the drivers' own counters; nil reads none.
+	Statistics Statistics
 	// Ring receives Run's samples; nil drops them.
 	Ring *Ring
 	// Attach loads and attaches the programs; nil means those of package bpf. The list
@@ -50,6 +52,7 @@ type Sampler struct {
 	refused  error
 	stale    stale
 	prev     *Reading
+	drivers  driverSource
 	spare    *bpf.Counters // of the reading before, to be overwritten
 }
 
@@ -142,7 +145,7 @@ func (s *Sampler) Sample(ctx context.Context, d time.Duration) (_ *Sample, err e
 
 // start attaches what the level asks for and takes the first reading.
 func (s *Sampler) start() error {
-	s.stale, s.refused = stale{}, nil
+	s.stale, s.drivers, s.refused = stale{}, driverSource{}, nil
 	if s.cfg.Level < 1 {
 		s.missing = withoutBPF("level 0 was asked for: no BPF programs are attached")
 	} else {
@@ -209,6 +212,7 @@ func (s *Sampler) read() (*Reading, error) {
 		}
 	}
 	r := ReadHost(s.cfg.FS, now)
+	s.drivers.read(r, s.cfg.FS, s.cfg.Statistics, s.cfg.Now)
 	r.BPF = counters
 	r.Unmeasured = append(r.Unmeasured, s.missing...)
 	if r.Stat == nil && r.Softirqs == nil && r.Interrupts == nil && r.Softnet == nil && r.BPF == nil {
