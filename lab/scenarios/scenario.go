@@ -128,7 +128,7 @@ func Parse(file string, text []byte) (Scenario, error) {
 	}
 	for _, section := range sections {
 		for _, line := range s.section(section) {
-			if section == "found" && (findingID.MatchString(line) || strings.HasPrefix(line, "no RX")) {
+			if section == "found" && findingID.MatchString(strings.TrimPrefix(line, "no ")) {
 				continue
 			}
 			if _, err := parseAssertion(line); err != nil {
