@@ -32,6 +32,7 @@ func Merge(samples ...*Sample) *Sample {
 	for _, s := range samples {
 		m.Interval += s.Interval
 		m.Level = min(m.Level, s.Level)
+		m.SinceBoot, m.Untimed = m.SinceBoot || s.SinceBoot, m.Untimed || s.Untimed
 		for i := range s.CPUs {
 			cpus.at(s.CPUs[i].CPU).add(&s.CPUs[i])
 		}

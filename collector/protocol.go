@@ -34,15 +34,15 @@ func (r *Reading) readProtocols(fsys host.FS) {
 	}
 }
 
-// protocols adds what grew. The kernel sums unsigned longs, which 64-bit ones do not wrap.
+// protocols adds what grew. The kernel sums unsigned longs, which 64-bit ones do not wrap, and lists
+// some (IcmpMsg) only once they count: a new one began at 0.
 func (d *difference) protocols() {
 	if d.prev.Protocols == nil || d.cur.Protocols == nil {
 		return
 	}
 	d.s.Protocols = map[string]uint64{}
 	for name, now := range d.cur.Protocols {
-		was, ok := d.prev.Protocols[name]
-		if n := d.up64(subject{name, -1}, was, now); ok && n > 0 {
+		if n := d.up64(subject{name, -1}, d.prev.Protocols[name], now); n > 0 {
 			d.s.Protocols[name] = n
 		}
 	}

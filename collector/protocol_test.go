@@ -13,7 +13,7 @@ func TestProtocols(t *testing.T) {
 	before := reading(t, snmp(host2(), "10", "7").with("/proc/net/netstat", "TcpExt: ListenDrops\nTcpExt: 1\n").with("/proc/net/snmp6", "Udp6InDatagrams 3\n"), 0)
 	after := reading(t, snmp(host2(), "17", "6").with("/proc/net/netstat", "TcpExt: ListenDrops New\nTcpExt: 4 9\n").with("/proc/net/snmp6", "Udp6InDatagrams 8\n"), 1)
 	s := Between(before, after, nil)
-	want := map[string]uint64{"UdpInDatagrams": 7, "TcpExtListenDrops": 3, "Udp6InDatagrams": 5}
+	want := map[string]uint64{"UdpInDatagrams": 7, "TcpExtListenDrops": 3, "TcpExtNew": 9, "Udp6InDatagrams": 5}
 	if diff := cmp.Diff(want, s.Protocols); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

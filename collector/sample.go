@@ -29,6 +29,10 @@ type Sample struct {
 	Start    time.Time     `json:"start"`
 	End      time.Time     `json:"end"`
 	Interval time.Duration `json:"interval_ns"` // monotonic
+	// SinceBoot says that these are the counters of a single look at a host: what they show may be long past.
+	// Untimed says that Interval is made up: only ratios between counters mean something.
+	SinceBoot bool `json:"since_boot,omitempty"`
+	Untimed   bool `json:"untimed,omitempty"`
 	// Level is what was attached: 0 kernel counters only, 1 the per-poll programs.
 	Level   int      `json:"level"`
 	CPUs    []CPU    `json:"cpus"`    // by CPU
@@ -97,6 +101,9 @@ const (
 	Foreign = "?"       // a device of another network namespace, known by NAPI.Netns
 )
 
+// NoCPU is the CPU of a NAPI of which none is told.
+const NoCPU = -1
+
 // NAPI is the polls of one NAPI instance on one CPU.
 type NAPI struct {
 	Netns   uint64 `json:"netns"`   // inode, 0 for the per-CPU backlog
@@ -107,7 +114,7 @@ type NAPI struct {
 	ID      uint32 `json:"napi_id"`  // 0 for tun and the backlog
 	Pointer uint64 `json:"-"`        // identity while the device lives
 	RXQueue int    `json:"rx_queue"` // -1 not known
-	CPU     int    `json:"cpu"`
+	CPU     int    `json:"cpu"`      // NoCPU not known: packets of a queue by its driver's counter, without polls
 
 	Polls      uint64    `json:"polls"`
 	Packets    uint64    `json:"packets"` // Σ work
