@@ -580,10 +580,10 @@ const nominal = time.Second
 // there is only one; nil where there are no counters. Where the texts tell no times the interval
 // is taken from /proc/stat, else it is one second by definition and only ratios mean something
 // (Unmeasured says so). Per-queue packets of `ethtool -S` are NAPI entries without
-// polls, on the CPU that took most of the queue's interrupts.
+// polls, on the CPU that took most of the queue's interrupts, collector.NoCPU where that is not told.
 func (h *Host) Sample() *collector.Sample {
 	was, is := h.Points[0], h.Points[1]
-	two := was.Interrupts != nil || was.Softirqs != nil || was.Softnet != nil || was.Stat != nil || len(was.Links) > 0 || len(was.Stats) > 0
+	two := was.Interrupts != nil || was.Softirqs != nil || was.Softnet != nil || was.Stat != nil || len(was.Links) > 0 || len(was.Stats) > 0 || was.Protocols != nil
 	var notes []collector.Unmeasured
 	if !two {
 		was = zero(is)
@@ -604,8 +604,13 @@ func (h *Host) Sample() *collector.Sample {
 		if len(was.Links) == 0 {
 			is.Links = nil
 		}
+		if was.Protocols == nil {
+			is.Protocols = nil
+		}
+		is.Stats = maps.Clone(is.Stats)
+		maps.DeleteFunc(is.Stats, func(dev string, _ *Stats) bool { return was.Stats[dev] == nil })
 	}
-	if is.Interrupts == nil && is.Softirqs == nil && is.Softnet == nil && is.Stat == nil && len(is.Links) == 0 && len(is.Stats) == 0 {
+	if is.Interrupts == nil && is.Softirqs == nil && is.Softnet == nil && is.Stat == nil && len(is.Links) == 0 && len(is.Stats) == 0 && is.Protocols == nil {
 		return nil
 	}
 	for _, x := range []struct {
@@ -615,6 +620,7 @@ func (h *Host) Sample() *collector.Sample {
 		{"softirq runs (softirqs)", is.Softirqs == nil}, {"interrupts", is.Interrupts == nil},
 		{"packets, drops and squeezes of CPUs (softnet_stat)", is.Softnet == nil}, {"idle, softirq and stolen time of CPUs (stat)", is.Stat == nil},
 		{"device counters (ip-link.txt)", len(is.Links) == 0},
+		{"counters of drivers (ethtool-S.txt)", len(is.Stats) == 0}, {"counters of IP, TCP and UDP (snmp, netstat)", is.Protocols == nil},
 	} {
 		if x.absent {
 			notes = append(notes, collector.Unmeasured{What: x.what, Why: notPasted})
@@ -632,7 +638,8 @@ func (h *Host) Sample() *collector.Sample {
 		notes = append(notes, collector.Unmeasured{What: "what happens now", Why: "one point in time only: the counters are those since boot"})
 	}
 	index := h.ifindex(h.names())
-	s := collector.Between(reading(was, end.Add(-interval), index), reading(is, end, index), nil)
+	s := collector.Between(h.reading(was, end.Add(-interval), index), h.reading(is, end, index), nil)
+	s.SinceBoot, s.Untimed = !two, !told
 	s.Unmeasured = append(s.Unmeasured, notes...)
 	s.NAPIs = append(s.NAPIs, h.queuePackets(was, is, s, index)...)
 	return s
@@ -657,6 +664,9 @@ func zero(p Point) Point {
 	}
 	for _, r := range p.Softnet {
 		z.Softnet = append(z.Softnet, procfs.Softnet{CPU: r.CPU, Columns: r.Columns})
+	}
+	if p.Protocols != nil {
+		z.Protocols = map[string]uint64{}
 	}
 	if p.Stat != nil {
 		z.Stat = &procfs.Stat{}
@@ -701,8 +711,17 @@ func ticks(c procfs.CPUTime) uint64 {
 	return c.User + c.Nice + c.System + c.Idle + c.IOWait + c.IRQ + c.SoftIRQ + c.Steal
 }
 
-func reading(p Point, at time.Time, index map[string]int) *collector.Reading {
-	r := &collector.Reading{At: at, Interrupts: p.Interrupts, Softirqs: p.Softirqs, Softnet: p.Softnet, Stat: p.Stat}
+func (h *Host) reading(p Point, at time.Time, index map[string]int) *collector.Reading {
+	r := &collector.Reading{At: at, Interrupts: p.Interrupts, Softirqs: p.Softirqs, Softnet: p.Softnet, Stat: p.Stat, Protocols: p.Protocols, Drivers: []collector.Driver{}}
+	for _, name := range slices.Sorted(maps.Keys(p.Stats)) {
+		if st := p.Stats[name]; st != nil && st.Refused == nil {
+			driver := ""
+			if d := h.find(name); d.Info != nil {
+				driver = d.Info.Driver
+			}
+			r.Drivers = append(r.Drivers, collector.NewDriver(name, index[name], driver, st.Counters))
+		}
+	}
 	for _, l := range p.Links {
 		missed := l.RX["missed"]
 		r.Devices = append(r.Devices, collector.Device{
@@ -771,13 +790,17 @@ func (h *Host) queuePackets(was, is Point, s *collector.Sample, index map[string
 			continue
 		}
 		for _, q := range is.Stats[name].Queues() {
-			irq, ok := queueIRQ[name][q.Queue]
-			on, fired := most[irq]
-			if q.TX || !ok || !fired || q.Packets < before[q.Queue] {
+			if q.TX || q.Packets < before[q.Queue] {
 				continue
 			}
+			cpu := collector.NoCPU
+			if irq, ok := queueIRQ[name][q.Queue]; ok {
+				if on, fired := most[irq]; fired {
+					cpu = on.CPU
+				}
+			}
 			out = append(out, collector.NAPI{
-				IfIndex: index[name], Device: name, RXQueue: q.Queue, CPU: on.CPU, Packets: q.Packets - before[q.Queue],
+				IfIndex: index[name], Device: name, RXQueue: q.Queue, CPU: cpu, Packets: q.Packets - before[q.Queue],
 			})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rxsteer/rxsteer/internal/ethtool"
 	"github.com/rxsteer/rxsteer/internal/host"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
@@ -105,6 +106,7 @@ func (b Bundle) AddCounters(f host.FS, point int, now time.Time) {
 	suffix := "." + strconv.Itoa(point)
 	for name, file := range map[string]string{
 		"interrupts": "/proc/interrupts", "softirqs": "/proc/softirqs", "softnet_stat": "/proc/net/softnet_stat", "stat": "/proc/stat",
+		"snmp": "/proc/net/snmp", "netstat": "/proc/net/netstat", "snmp6": "/proc/net/snmp6",
 	} {
 		if text, err := f.ReadFile(file); err == nil {
 			b[name+suffix] = text
@@ -112,6 +114,15 @@ func (b Bundle) AddCounters(f host.FS, point int, now time.Time) {
 	}
 	b["ip-link.txt"+suffix] = ipLink(f)
 	b["time"+suffix] = fmt.Appendf(nil, "%.6f\n", float64(now.UnixNano())/1e9)
+}
+
+// AddStatistics adds a driver's statistics, as ethtool -S prints them.
+func (b Bundle) AddStatistics(device string, point int, stats []ethtool.Stat) {
+	text := []byte("NIC statistics:\n")
+	for _, s := range stats {
+		text = fmt.Appendf(text, "     %s: %d\n", s.Name, s.Value)
+	}
+	b["ethtool-S."+device+".txt."+strconv.Itoa(point)] = text
 }
 
 // AddSettings adds what changes rarely: CPU lists, command line, release, vectors.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -52,6 +53,7 @@ type Point struct {
 	Softirqs   *procfs.Softirqs
 	Softnet    []procfs.Softnet
 	Stat       *procfs.Stat
+	Protocols  map[string]uint64 // as collector.Sample.Protocols, cumulative
 	Links      []Link
 	Stats      map[string]*Stats // by device
 }
@@ -103,7 +105,7 @@ func OpenFS(f fs.FS) (*Host, error) {
 
 func (h *Host) any() bool {
 	p := h.Points[1]
-	return p.Interrupts != nil || p.Softirqs != nil || p.Softnet != nil || p.Stat != nil || len(p.Links) > 0 || len(p.Stats) > 0 ||
+	return p.Interrupts != nil || p.Softirqs != nil || p.Softnet != nil || p.Stat != nil || p.Protocols != nil || len(p.Links) > 0 || len(p.Stats) > 0 ||
 		len(h.Devices) > 0 || len(h.IRQs) > 0 || len(h.RPS) > 0 || len(h.XPS) > 0 || !h.Online.IsEmpty() || len(h.Notes) > 0 || h.Kernel != "" || h.CmdLine != "" ||
 		h.Saved.Snapshot != nil || h.Saved.NICs != nil || h.Saved.Topology != nil
 }
@@ -217,7 +219,7 @@ type fileName struct {
 
 // kinds are the known files without ".txt", interface and point.
 var kinds = []string{
-	"interrupts", "softirqs", "softnet_stat", "stat", "online", "possible", "isolated", "nohz_full", "cmdline", "uname",
+	"interrupts", "softirqs", "softnet_stat", "stat", "snmp", "netstat", "snmp6", "online", "possible", "isolated", "nohz_full", "cmdline", "uname",
 	"ip-link", "proc_irq", "rps_cpus", "xps_cpus", "dmesg", "time",
 	"ethtool-x", "ethtool-l", "ethtool-c", "ethtool-k", "ethtool-g", "ethtool-S", "ethtool-i", "ethtool-n", "ethtool-a",
 }
@@ -331,6 +333,13 @@ func (h *Host) read(n fileName, file string, b []byte, unnamed map[string]*Devic
 	case "stat":
 		p.Stat, err = procfs.ParseStat(file, b)
 		fail(err)
+	case "snmp", "netstat", "snmp6":
+		counters, err := procfs.ParseSNMP(file, b)
+		fail(err)
+		if err == nil && p.Protocols == nil {
+			p.Protocols = map[string]uint64{}
+		}
+		maps.Copy(p.Protocols, counters)
 	case "time":
 		s := strings.TrimSpace(string(b[:min(len(b), 64)]))
 		t, err := strconv.ParseFloat(s, 64)

@@ -212,9 +212,42 @@ func TestOnePointCountsSinceBoot(t *testing.T) {
 	for _, u := range s.Unmeasured {
 		notes = append(notes, u.What)
 	}
-	want := []string{"softirq runs (softirqs)", "device counters (ip-link.txt)", "what happens now"}
+	want := []string{"softirq runs (softirqs)", "device counters (ip-link.txt)", "counters of drivers (ethtool-S.txt)", "counters of IP, TCP and UDP (snmp, netstat)", "what happens now"}
 	if d := cmp.Diff(want, notes); d != "" {
 		t.Errorf("unmeasured (-want +got):\n%s", d)
+	}
+}
+
+func TestDriversAndProtocolsBetweenPoints(t *testing.T) {
+	files := map[string]string{
+		"time.0": "1700000000\n", "time.1": "1700000010\n",
+		"ethtool-i.ens6.txt":   "driver: i40e\nversion: 6.8\n",
+		"ethtool-S.ens6.txt.0": "NIC statistics:\n     port.rx_dropped: 40\n     port.link_xoff_tx: 3\n     rx-0.packets: 1000\n",
+		"ethtool-S.ens6.txt.1": "NIC statistics:\n     port.rx_dropped: 340\n     port.link_xoff_tx: 3\n     rx-0.packets: 91000\n",
+		"ethtool-S.ens7.txt.1": "NIC statistics:\n     rx_missed_errors: 12345\n", // when it was so many is not told
+		"snmp.0":               "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors\nUdp: 900 0 1 5 1 0\n",
+		"snmp.1":               "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors\nUdp: 1800 0 61 5 61 0\n",
+	}
+	s := open(t, files).Sample()
+	want := []collector.Driver{{Device: "ens6", IfIndex: s.Devices[0].IfIndex, Name: "i40e", Told: []nic.FactKind{nic.PauseSent, nic.RingDrops},
+		Counters: []collector.DriverCounter{{Name: "port.rx_dropped", Kind: nic.RingDrops, Scope: nic.ScopePort, Queue: nic.None, Count: 300}}}}
+	if d := cmp.Diff(want, s.Drivers); d != "" {
+		t.Errorf("drivers (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(map[string]uint64{"UdpInDatagrams": 900, "UdpInErrors": 60, "UdpRcvbufErrors": 60}, s.Protocols); d != "" {
+		t.Errorf("protocols (-want +got):\n%s", d)
+	}
+	if s.SinceBoot || s.Untimed || s.Interval != 10*time.Second {
+		t.Errorf("since boot %v, untimed %v, interval %v; want 10 s between two points", s.SinceBoot, s.Untimed, s.Interval)
+	}
+	for name := range files {
+		if strings.HasSuffix(name, ".0") {
+			delete(files, name)
+		}
+	}
+	s = open(t, files).Sample()
+	if !s.SinceBoot || !s.Untimed || len(s.Drivers) != 2 || s.Drivers[0].Counters[0].Count != 340 || s.Protocols["UdpRcvbufErrors"] != 61 {
+		t.Errorf("one point: since boot %v, untimed %v, drivers %+v, protocols %v", s.SinceBoot, s.Untimed, s.Drivers, s.Protocols)
 	}
 }
 
@@ -225,7 +258,7 @@ func TestWithoutTimesOnlyRatios(t *testing.T) {
 	for _, u := range s.Unmeasured {
 		notes = append(notes, u.What)
 	}
-	want := []string{"interrupts", "packets, drops and squeezes of CPUs (softnet_stat)", "idle, softirq and stolen time of CPUs (stat)", "device counters (ip-link.txt)", "rates"}
+	want := []string{"interrupts", "packets, drops and squeezes of CPUs (softnet_stat)", "idle, softirq and stolen time of CPUs (stat)", "device counters (ip-link.txt)", "counters of drivers (ethtool-S.txt)", "counters of IP, TCP and UDP (snmp, netstat)", "rates"}
 	if d := cmp.Diff(want, notes); d != "" {
 		t.Errorf("unmeasured (-want +got):\n%s", d)
 	}
