@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rxsteer/rxsteer/internal/ethtool"
 	"github.com/rxsteer/rxsteer/internal/host"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
@@ -114,15 +113,6 @@ func (b Bundle) AddCounters(f host.FS, point int, now time.Time) {
 	}
 	b["ip-link.txt"+suffix] = ipLink(f)
 	b["time"+suffix] = fmt.Appendf(nil, "%.6f\n", float64(now.UnixNano())/1e9)
-}
-
-// AddStatistics adds a driver's statistics, as ethtool -S prints them.
-func (b Bundle) AddStatistics(device string, point int, stats []ethtool.Stat) {
-	text := []byte("NIC statistics:\n")
-	for _, s := range stats {
-		text = fmt.Appendf(text, "     %s: %d\n", s.Name, s.Value)
-	}
-	b["ethtool-S."+device+".txt."+strconv.Itoa(point)] = text
 }
 
 // AddSettings adds what changes rarely: CPU lists, command line, release, vectors.
