@@ -105,6 +105,7 @@ func (c *CPU) add(o *CPU) {
 		c.SoftirqTime[v] += o.SoftirqTime[v]
 		c.SoftirqRuns[v] += o.SoftirqRuns[v]
 	}
+	c.Untraced += o.Untraced
 	c.Tail += o.Tail
 	for i := range c.RunsIn {
 		c.RunsIn[i] += o.RunsIn[i]

@@ -15,7 +15,7 @@ func full(at int) *Sample {
 		Version: 1, Start: epoch.Add(time.Duration(at) * time.Second), End: epoch.Add(time.Duration(at+1) * time.Second),
 		Interval: time.Second, Level: 1,
 		CPUs: []CPU{{
-			CPU: 1, SoftirqTime: [10]uint64{3: 100 * n}, SoftirqRuns: [10]uint64{3: n}, Tail: n,
+			CPU: 1, SoftirqTime: [10]uint64{3: 100 * n}, SoftirqRuns: [10]uint64{3: n}, Untraced: n, Tail: n,
 			RunsIn: [Contexts]uint64{1, 2, 3}, TimeIn: [Contexts]uint64{4, 5, 6}, Idle: 7, Softirq: 8, Irq: 9, Steal: 10,
 			Processed: 11, Dropped: 12, Squeezed: 13, ReceivedRPS: 14, FlowLimit: 15, Backlog: n,
 		}},
@@ -40,7 +40,7 @@ func TestMergeSums(t *testing.T) {
 	want := &Sample{
 		Version: 1, Start: a.Start, End: b.End, Interval: 2 * time.Second, Level: 0,
 		CPUs: []CPU{{
-			CPU: 1, SoftirqTime: [10]uint64{3: 300}, SoftirqRuns: [10]uint64{3: 3}, Tail: 3,
+			CPU: 1, SoftirqTime: [10]uint64{3: 300}, SoftirqRuns: [10]uint64{3: 3}, Untraced: 3, Tail: 3,
 			RunsIn: [Contexts]uint64{2, 4, 6}, TimeIn: [Contexts]uint64{8, 10, 12}, Idle: 14, Softirq: 16, Irq: 18, Steal: 20,
 			Processed: 22, Dropped: 24, Squeezed: 26, ReceivedRPS: 28, FlowLimit: 30, Backlog: 2,
 		}},

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rxsteer/rxsteer/bpf"
+	"github.com/rxsteer/rxsteer/internal/host/procfs"
 )
 
 func TestBetweenTakesDifferences(t *testing.T) {
@@ -214,5 +216,41 @@ func TestNAPIsAreNamedByWhoseTheyAre(t *testing.T) {
 	// /proc/interrupts counted none of IRQ 28: the count is its, the time is ours.
 	if diff := cmp.Diff([]IRQ{{IRQ: 28, CPU: 1, Action: "eth0-rx-0", Time: 7000}}, s.IRQs); diff != "" {
 		t.Errorf("IRQs -want +got:\n%s", diff)
+	}
+}
+
+func TestUntracedRunsAreCountedAndNotedWhenMany(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		counted        uint64
+		traced         uint64
+		untraced       uint64
+		wantUnmeasured bool
+	}{
+		{"all traced", 1000, 1000, 0, false},
+		{"read later than counted", 1000, 1003, 0, false},
+		{"a few between the two readings", 1000, 960, 40, false},
+		{"a small part of many", 10000, 9900, 100, false},
+		{"half", 1000, 500, 500, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var prev, cur bpf.Counters
+			prev.CPUs, cur.CPUs = make([]bpf.CPUStat, 1), make([]bpf.CPUStat, 1)
+			cur.CPUs[0].Runs[NetRX] = tt.traced
+			softirqs := func(n uint64) *procfs.Softirqs {
+				s, err := procfs.ParseSoftirqs("softirqs", []byte(fmt.Sprintf("  CPU0\nNET_RX: %d\n", n)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			s := Between(&Reading{Softirqs: softirqs(5), BPF: &prev}, &Reading{At: time.Unix(1, 0), Softirqs: softirqs(5 + tt.counted), BPF: &cur}, nil)
+			if got := s.CPUs[0].Untraced; got != tt.untraced {
+				t.Errorf("untraced %d, want %d", got, tt.untraced)
+			}
+			if got := len(s.Unmeasured) > 0; got != tt.wantUnmeasured {
+				t.Errorf("unmeasured %v, want any: %v", s.Unmeasured, tt.wantUnmeasured)
+			}
+		})
 	}
 }

@@ -1,6 +1,8 @@
 package collector
 
 import (
+	"fmt"
+
 	"github.com/rxsteer/rxsteer/bpf"
 	"github.com/rxsteer/rxsteer/internal/host"
 	"github.com/rxsteer/rxsteer/internal/host/procfs"
@@ -64,6 +66,27 @@ func (d *difference) softirqTimes() {
 				c.SoftirqRuns[v] = now.Runs[v] - was.Runs[v]
 			}
 		}
+		d.untraced(c, now.Runs[NetRX]-was.Runs[NetRX])
+	}
+}
+
+// A CPU with more than 1/untracedPart of its NET_RX runs untraced, and more than
+// untracedRuns of them, has figures that are too low to pass in silence.
+const (
+	untracedPart = 20
+	untracedRuns = 50
+)
+
+// untraced compares the NET_RX runs of the kernel's count with those traced.
+func (d *difference) untraced(c *CPU, traced uint64) {
+	ran := c.SoftirqRuns[NetRX]
+	if traced >= ran {
+		return
+	}
+	c.Untraced = ran - traced
+	if c.Untraced > untracedRuns && c.Untraced > ran/untracedPart {
+		d.note(fmt.Sprintf("part of the polls and receive softirq time of CPU %d", c.CPU),
+			"the kernel did not call the BPF programs in every NET_RX run it counted: figures of this CPU are too low")
 	}
 }
 
