@@ -193,7 +193,7 @@ func TestRPSMovesTheBurnToTheBacklogOfItsCPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	const packets, burst = 1600, 80 // a burst stays below net.core.netdev_max_backlog
-	measure := func(t *testing.T, spin int32) (took, spun uint64) {
+	measure := func(t *testing.T, spin int32) (took, spun uint64, whole bool) {
 		b := attachBurn(t, ns, "rx0", spin, anyQueue)
 		before := counters(t, p).sum(backlog(1))
 		for n := burst; n <= packets; n += burst {
@@ -213,20 +213,22 @@ func TestRPSMovesTheBurnToTheBacklogOfItsCPU(t *testing.T) {
 			after = c.sum(backlog(1))
 			return c.CPUs[1].Mark == 0
 		})
-		if n := after.Packets - before.Packets; n != packets {
-			t.Logf("%d packets counted on the backlog of %d", n, packets)
+		n := after.Packets - before.Packets
+		if n != packets {
+			t.Logf("%d packets counted on the backlog of %d: a round of no use", n, packets)
 		}
 		spun, _ = b.read(t)
-		return after.Time - before.Time, spun
+		return after.Time - before.Time, spun, n == packets
 	}
-	// Where CPU 1 is contended, 6.18 leaves out the tracepoints of some runs (see
-	// TestRunsOfAllVectorsMatchTheKernels): one undisturbed round is enough, and
-	// wrong attribution never gets one.
-	const rounds = 8
+	// Where CPU 1 is contended, 6.18 does not call the programs in some runs
+	// (docs/known-issues.md), and others' traffic over lo shares the backlog.
+	// The packets tell: only a round that counted just ours is judged, and that one strictly.
+	const rounds = 12
 	for round := 1; ; round++ {
 		var plain, plainSpun, took, spun uint64
-		ok := t.Run("without", func(t *testing.T) { plain, plainSpun = measure(t, 0) }) &&
-			t.Run("with", func(t *testing.T) { took, spun = measure(t, 40_000) })
+		var whole, wholeSpun bool
+		ok := t.Run("without", func(t *testing.T) { plain, plainSpun, whole = measure(t, 0) }) &&
+			t.Run("with", func(t *testing.T) { took, spun, wholeSpun = measure(t, 40_000) })
 		if !ok {
 			return
 		}
@@ -235,11 +237,14 @@ func TestRPSMovesTheBurnToTheBacklogOfItsCPU(t *testing.T) {
 		}
 		ratio := (float64(took) - float64(plain)) / float64(spun-plainSpun)
 		t.Logf("burnt %d ns, the backlog of CPU 1 shows %d ns of which %d without the burn: ratio %.4f", spun, took, plain, ratio)
-		if math.Abs(ratio-1) <= 0.03 {
+		switch {
+		case whole && wholeSpun:
+			if math.Abs(ratio-1) > 0.03 {
+				t.Errorf("time on the backlog is %.4f of what was burnt, want it within 3 %%", ratio)
+			}
 			return
-		}
-		if round == rounds {
-			t.Fatalf("time on the backlog is %.4f of what was burnt, want it within 3 %%", ratio)
+		case round == rounds:
+			t.Fatalf("no round of %d counted the packets sent and no others", rounds)
 		}
 	}
 }
