@@ -491,9 +491,217 @@ func TestUnaskedChanges(t *testing.T) {
 
 // sample is one window: hottest CPU's receive softirq, packets delivered and dropped.
 func sample(hot float64, packets, dropped uint64) *collector.Sample {
-	s := &collector.Sample{Level: 1, Interval: time.Second, CPUs: []collector.CPU{{CPU: 0, Processed: packets, Dropped: dropped}, {CPU: 1}}}
-	s.CPUs[0].SoftirqTime[collector.NetRX] = uint64(hot * 1e9)
+	return load{napi: hot, cpu: 0, packets: packets, dropped: dropped}.window()
+}
+
+// load is what happens in one window of one second on a host of four CPUs: eth0 receives packets, polled
+// on CPU 0, and has dropped more; RPS takes the rest of the work to the CPUs of rps.
+type load struct {
+	napi             float64 // part of CPU cpu that polls of eth0 take
+	cpu              int
+	packets, dropped uint64
+	rps              map[int]float64 // part of each CPU that eth0's packets in its backlog take
+
+	storm       uint64          // loopback packets
+	stormOn     map[int]float64 // part of each CPU they take in its backlog
+	hog         map[int]float64 // part of each CPU a process takes
+	level0      bool
+	otherNetns  bool // the storm is in another network namespace
+	stormPolled bool // the storm comes by the NAPI of eth1
+}
+
+func (l load) window() *collector.Sample {
+	s := &collector.Sample{Level: 1, Interval: time.Second, CPUs: make([]collector.CPU, 4),
+		Devices: []collector.Device{{Name: "lo", IfIndex: 1}, {Name: "eth0", IfIndex: 2, RXPackets: l.packets + l.dropped, RXDropped: l.dropped}, {Name: "eth1", IfIndex: 3}}}
+	if l.level0 {
+		s.Level = 0
+	}
+	ns := func(part float64) uint64 { return uint64(part * 1e9) }
+	poll := func(device string, index, cpu int, packets uint64, part float64) {
+		if s.Level > 0 {
+			s.NAPIs = append(s.NAPIs, collector.NAPI{Device: device, IfIndex: index, CPU: cpu, Packets: packets, Time: ns(part * 0.8)})
+			s.CPUs[cpu].Tail += ns(part) - ns(part*0.8)
+			s.CPUs[cpu].SoftirqTime[collector.NetRX] += ns(part)
+		}
+		s.CPUs[cpu].Softirq += ns(part)
+	}
+	for i := range s.CPUs {
+		c := &s.CPUs[i]
+		c.CPU = i
+		ours, theirs := uint64(0), uint64(0)
+		if len(l.rps) == 0 && i == l.cpu {
+			ours = l.packets
+		} else if l.rps[i] > 0 {
+			ours, c.Dropped = l.packets/uint64(len(l.rps)), l.dropped/uint64(len(l.rps))
+		}
+		if l.stormOn[i] > 0 {
+			theirs = l.storm / uint64(len(l.stormOn))
+		}
+		c.Processed = ours + theirs
+		if i == l.cpu {
+			poll("eth0", 2, i, l.packets+l.dropped, l.napi)
+			if len(l.rps) == 0 {
+				c.Dropped = l.dropped
+			}
+		}
+		if l.stormPolled {
+			poll("eth1", 3, i, theirs, l.stormOn[i])
+			theirs = 0
+		}
+		waiting := l.rps[i]
+		if theirs > 0 {
+			waiting += l.stormOn[i]
+		}
+		if len(l.rps) > 0 || theirs > 0 {
+			n := theirs
+			if l.rps[i] > 0 {
+				n += ours
+			}
+			poll(collector.Backlog, 0, i, n, waiting)
+		}
+		busy := waiting + l.hog[i]
+		if i == l.cpu {
+			busy += l.napi
+		}
+		if l.stormPolled {
+			busy += l.stormOn[i]
+		}
+		c.Idle = ns(max(0, 1-busy))
+	}
+	if len(l.stormOn) > 0 && !l.otherNetns && !l.stormPolled {
+		s.Devices[0].RXPackets = l.storm
+	}
 	return s
+}
+
+// some is five windows of a load with the scatter of a quiet host.
+func (l load) some() (out []*collector.Sample) {
+	for i := range 5 {
+		x, f := l, 1+float64(i%3)*0.004
+		scale := func(m map[int]float64) map[int]float64 {
+			c := map[int]float64{}
+			for k, v := range m {
+				c[k] = v * f
+			}
+			return c
+		}
+		x.napi, x.rps, x.stormOn, x.hog = l.napi*f, scale(l.rps), scale(l.stormOn), scale(l.hog)
+		x.packets, x.dropped, x.storm = uint64(float64(l.packets)*f), uint64(float64(l.dropped)*f), uint64(float64(l.storm)*f)
+		out = append(out, x.window())
+	}
+	return out
+}
+
+// One change, seen beside what else may happen on a host: only what it did itself counts.
+func TestJudgeTellsOthersApart(t *testing.T) {
+	on := cpuset.Of
+	one := load{napi: 0.2, packets: 50000, rps: map[int]float64{1: 0.7}}
+	two := load{napi: 0.2, packets: 50000, rps: map[int]float64{1: 0.35, 2: 0.35}}
+	with := func(l load, edit func(*load)) load { edit(&l); return l }
+	storm := func(cpus ...int) func(*load) {
+		return func(l *load) {
+			l.storm, l.stormOn = 1000000, map[int]float64{}
+			for _, c := range cpus {
+				l.stormOn[c] = 0.9 / float64(len(cpus))
+			}
+		}
+	}
+	hog := func(cpus ...int) func(*load) {
+		return func(l *load) {
+			l.hog = map[int]float64{}
+			for _, c := range cpus {
+				l.hog[c] = 0.6
+			}
+		}
+	}
+	both := func(f ...func(*load)) func(*load) {
+		return func(l *load) {
+			for _, f := range f {
+				f(l)
+			}
+		}
+	}
+	loses := func(l *load) { l.packets, l.dropped = 35000, 15000 }
+	suffers := func(l *load) { l.packets, l.dropped = 48000, 2000 }
+	elsewhere := func(l *load) { l.otherNetns = true }
+	polled := func(l *load) { l.stormPolled = true }
+	level0 := func(l *load) { l.level0 = true }
+	tests := []struct {
+		name          string
+		before, after load
+		sc            Scope // Before and After; Devices are eth0
+		want          Word
+		say           string
+	}{
+		{"nothing else, better", one, two, Scope{Before: on(1), After: on(1, 2)}, Better, "of eth0 on the hottest CPU 70 → 35 %"},
+		{"nothing else, worse", two, one, Scope{Before: on(1, 2), After: on(1)}, Worse, "hottest"},
+		{"nothing else, loses packets", one, with(two, loses), Scope{Before: on(1), After: on(1, 2)}, Worse, "-30.0 %"},
+		{"loopback storm starts elsewhere, better", one, with(two, storm(3)), Scope{Before: on(1), After: on(1, 2)}, Better, "everything else on this host took 0.00 → 0.9"},
+		{"loopback storm starts on the same CPUs, no loss", one, with(two, storm(1, 2)), Scope{Before: on(1), After: on(1, 2)}, Same, "everything else"},
+		{"loopback storm starts, no change of ours", one, with(one, storm(1)), Scope{Before: on(1), After: on(1)}, Same, "everything else"},
+		{"loopback storm starts, RPS off", load{napi: 0.5, packets: 50000}, with(load{napi: 0.5, packets: 50000}, storm(0)), Scope{}, Same, "everything else"},
+		{"loopback storm ends, no change of ours", with(one, storm(1)), one, Scope{Before: on(1), After: on(1)}, Same, "everything else"},
+		{"loopback storm ends, better", with(one, storm(3)), two, Scope{Before: on(1), After: on(1, 2)}, NotJudged, "explains as much"},
+		{"loopback storm all along, better", with(one, storm(3)), with(two, storm(3)), Scope{Before: on(1), After: on(1, 2)}, Better, "70 → 35 %"},
+		{"loopback storm all along on our CPU, worse", with(two, storm(3)), with(with(one, loses), storm(3)), Scope{Before: on(1, 2), After: on(1)}, Worse, "delivered"},
+		{"storm in another namespace starts", one, with(one, both(storm(3), elsewhere)), Scope{Before: on(1), After: on(1)}, Same, "everything else"},
+		{"storm on another device starts", one, with(one, both(storm(1), polled)), Scope{Before: on(1), After: on(1)}, Same, "everything else"},
+		{"storm starts and takes packets from us", one, with(two, both(storm(1, 2), suffers)), Scope{Before: on(1), After: on(1, 2)}, NotJudged, "explains as much"},
+		{"worse while a storm ends", with(two, storm(3)), with(one, loses), Scope{Before: on(1, 2), After: on(1)}, Worse, "delivered"},
+		{"hog starts elsewhere", one, with(one, hog(3)), Scope{Before: on(1), After: on(1)}, Same, "everything else on this host took 0.00 → 0.60 CPUs"},
+		{"hog starts and takes packets from us", one, with(two, both(hog(1, 2), suffers)), Scope{Before: on(1), After: on(1, 2)}, NotJudged, "explains as much"},
+		{"hog all along, worse", with(two, hog(3)), with(with(one, loses), hog(3)), Scope{Before: on(1, 2), After: on(1)}, Worse, "delivered"},
+		{"hog takes what we leave it, worse", with(load{napi: 0.6, packets: 50000}, func(l *load) { l.hog = map[int]float64{0: 0.4} }),
+			with(load{napi: 0.3, packets: 25000, dropped: 25000}, func(l *load) { l.hog = map[int]float64{0: 0.7} }), Scope{}, Worse, "delivered"},
+		{"kernel counters only, better", with(load{napi: 0.9, packets: 50000}, level0), with(load{napi: 0.4, packets: 50000}, level0), Scope{}, Better, "90 → 40 %"},
+		{"kernel counters only, storm starts", with(load{napi: 0.5, packets: 50000}, level0), with(load{napi: 0.5, packets: 50000}, both(level0, storm(3))), Scope{}, Same, "everything else"},
+		{"only others have traffic", load{}, with(load{}, storm(3)), Scope{Before: on(1), After: on(1, 2)}, NotJudged, "0 packets/s of eth0 before, 0 after"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			test.sc.Devices = []string{"eth0"}
+			v := Judge(test.sc, test.before.some(), test.after.some())
+			if v.Word != test.want || !strings.Contains(v.Why, test.say) {
+				t.Errorf("%s: %s, want %s with %q; %+v", v.Word, v.Why, test.want, test.say, v.Measures)
+			}
+		})
+	}
+}
+
+// What a change of the host alone concerns is the whole host.
+func TestScope(t *testing.T) {
+	h := newFake(t, 2)
+	p := h.plan()
+	before, err := h.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.settings[rps(0)], h.settings[rps(1)] = knob.Text("2"), knob.Text("3")
+	after, err := h.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.settings[entries], h.settings[knob.Ref{Knob: knob.RPSFlowCnt, Target: rps(0).Target}] = knob.Int(64), knob.Int(64)
+	rfs, err := h.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := &plan.Plan{Changes: p.Changes[2:]}
+	for _, test := range []struct {
+		name  string
+		p     *plan.Plan
+		after *knob.Snapshot
+		want  string
+	}{
+		{"masks", p, after, "[eth0] 0-1 2-3"},
+		{"with RFS", p, rfs, "[eth0] 0-1 0-3"},
+		{"host", host, after, "[]  "},
+	} {
+		sc := scopeOf(test.p, before, test.after)
+		if got := fmt.Sprint(sc.Devices, " ", sc.Before, " ", sc.After); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
 }
 
 func TestJudge(t *testing.T) {
@@ -526,7 +734,7 @@ func TestJudge(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			v := Judge(test.before, test.after)
+			v := Judge(Scope{}, test.before, test.after)
 			if v.Word != test.want || !strings.Contains(v.Why, test.say) {
 				t.Errorf("%s: %s, want %s with %q", v.Word, v.Why, test.want, test.say)
 			}

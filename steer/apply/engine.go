@@ -147,7 +147,7 @@ func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, e
 		if err != nil {
 			return e.undo(t, res, fmt.Sprintf("could not be judged: %v", err))
 		}
-		res.Verdict = Judge(before, after)
+		res.Verdict = Judge(scopeOf(p, base, seen), before, after)
 		if res.Verdict.Word == Worse {
 			return e.undo(t, res, "worse: "+res.Verdict.Why)
 		}
