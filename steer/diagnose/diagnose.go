@@ -161,7 +161,9 @@ func newView(in Input) *view {
 		v.cpus[c.CPU] = c
 	}
 	for _, p := range v.s.NAPIs {
-		v.polls[p.CPU] += p.Packets
+		if p.CPU >= 0 {
+			v.polls[p.CPU] += p.Packets
+		}
 	}
 	v.loads = loads(v.s)
 	for _, l := range v.loads {
@@ -297,7 +299,7 @@ func (v *view) traffic() []collector.Device {
 func (v *view) rxQueues(device string) []int {
 	var out []int
 	for _, q := range v.nics[device].Queues {
-		if q.RX >= 0 {
+		if q.RX >= 0 && !q.XSK {
 			out = append(out, q.RX)
 		}
 	}

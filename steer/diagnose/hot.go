@@ -544,7 +544,7 @@ func (v *view) inlineCause(cpu int, device string, share float64) Finding {
 func (v *view) pollCPUs(device string) []int {
 	var out []int
 	for _, p := range v.s.NAPIs {
-		if p.IfIndex != 0 && p.Device == device && p.Packets > 0 {
+		if p.IfIndex != 0 && p.Device == device && p.Packets > 0 && p.CPU >= 0 {
 			out = append(out, p.CPU)
 		}
 	}
@@ -673,53 +673,12 @@ func spread(where map[int]int) bool {
 // busyQueues is the receive queues that carry a device's packets, and the CPU that
 // polls each most.
 func (v *view) busyQueues(device string) ([]int, map[int]int) {
-	packets := map[int]uint64{}
-	on := map[int]map[int]uint64{}
-	var total uint64
-	for _, p := range v.s.NAPIs {
-		if p.IfIndex == 0 || p.Device != device || p.Netns != 0 && v.netns != 0 && p.Netns != v.netns {
-			continue
-		}
-		q := v.queueOf(p)
-		packets[q] += p.Packets
-		if on[q] == nil {
-			on[q] = map[int]uint64{}
-		}
-		on[q][p.CPU] += p.Packets
-		total += p.Packets
-	}
-	if v.s.Level == 0 { // interrupts instead of packets
-		for _, q := range v.nics[device].Queues {
-			for _, i := range v.s.IRQs {
-				if q.RX < 0 || i.IRQ != q.IRQ || i.Count == 0 {
-					continue
-				}
-				packets[q.RX] += i.Count
-				if on[q.RX] == nil {
-					on[q.RX] = map[int]uint64{}
-				}
-				on[q.RX][i.CPU] += i.Count
-				total += i.Count
-			}
-		}
-	}
-	var busy []int
+	load := v.queueLoad(device)
 	where := map[int]int{}
-	for q, n := range packets {
-		if float64(n) < busyQueue*float64(total) || n == 0 {
-			continue
-		}
-		busy = append(busy, q)
-		best := -1
-		for c, k := range on[q] {
-			if best < 0 || k > on[q][best] || k == on[q][best] && c < best {
-				best = c
-			}
-		}
-		where[q] = best
+	for _, q := range load.busy() {
+		where[q] = load.cpu(q)
 	}
-	slices.Sort(busy)
-	return busy, where
+	return load.busy(), where
 }
 
 // pollTime is the part of a device's poll time that RPS can move, by CPU, in CPUs.
@@ -730,7 +689,7 @@ func (v *view) pollTime(device string, hot int) map[int]float64 {
 			out[p.CPU] += (1 - driverPart) * float64(p.Time) / float64(v.s.Interval)
 		}
 	}
-	if v.s.Level == 0 {
+	if v.s.Level == 0 && hot >= 0 {
 		out[hot] = (1 - driverPart) * v.load[hot].NetRX
 	}
 	return out

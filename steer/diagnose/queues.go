@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -179,4 +180,16 @@ func (v *view) driver(device string) string {
 		}
 	}
 	return ""
+}
+
+// number is an attribute of a group (knob.Fields) that counts.
+func number(v any) (int, bool) {
+	switch n := v.(type) {
+	case json.Number:
+		i, err := n.Int64()
+		return int(i), err == nil
+	case float64:
+		return int(n), true
+	}
+	return 0, false
 }

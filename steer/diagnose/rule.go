@@ -12,9 +12,11 @@ type rule struct {
 // rules run in this order, causes before what they explain. Each appends to r.Findings, and to
 // r.Checked what it looked at and found in order.
 var rules = []rule{
+	{ids: []ID{"RX201", "RX202", "RX206", "RX701"}, settings: true, look: (*view).tables},
 	{ids: []ID{"RX203"}, look: (*view).hashFields},
 	{ids: []ID{"RX101", "RX102", "RX301", "RX303"}, look: (*view).concentrated},
 	{ids: []ID{"RX303"}, look: (*view).masks},
+	{ids: []ID{"RX207"}, settings: true, look: (*view).takenQueues},
 	{ids: []ID{"RX401"}, look: (*view).squeezes},
 	{ids: []ID{"RX403"}, look: (*view).backlogDrops},
 }
