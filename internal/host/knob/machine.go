@@ -91,10 +91,10 @@ func (m *Machine) write(r Ref, from, to Value) error {
 	if now.state == unknown {
 		return fmt.Errorf("not readable: %s", now.reason)
 	}
-	if !Holds(now, from) && !Holds(now, settled(now, from, to)) {
+	if !Unmoved(now, from, to) {
 		return fmt.Errorf("%w: planned on %s, is %s", ErrMoved, from, now)
 	}
-	if Holds(now, to) && !isDefaultTable(to) {
+	if Done(now, to) {
 		return nil
 	}
 	return f.write(m, r, now, to)
@@ -120,6 +120,16 @@ func Holds(now, want Value) bool {
 	}
 	return true
 }
+
+// Unmoved reports whether a setting that reads now is as a change from → to was planned on: it Holds
+// from, but for what adaptive moderation moves by itself.
+func Unmoved(now, from, to Value) bool {
+	return Holds(now, from) || Holds(now, settled(now, from, to))
+}
+
+// Done reports whether a setting that reads now needs no write to be as to says. Giving the
+// table back to the driver always needs one.
+func Done(now, to Value) bool { return Holds(now, to) && !isDefaultTable(to) }
 
 // settled is v without the attributes that the device moves by itself: while adaptive
 // moderation is on in now, virtio_net and hns3 tell the interval of the moment. What to
@@ -180,7 +190,8 @@ func Undo(from, to Value) Value {
 
 // Follows reports whether a write of written is meant to move other too: a device's NAPI
 // setting sets that of each instance (netdev_set_defer_hard_irqs and kin in
-// net/core/dev.c), its moderation that of each queue. Facts (not Writable) may move at any time.
+// net/core/dev.c), its moderation that of each queue, its channels the table that nobody set
+// (ethtool_rxfh_indir_default). Facts (not Writable) may move at any time.
 func Follows(written, other Ref) bool {
 	if written.Target.Device() != other.Target.Device() {
 		return false
@@ -190,8 +201,30 @@ func Follows(written, other Ref) bool {
 		return written.Knob == other.Knob && written.Target.Part() == "" && strings.HasPrefix(other.Target.Part(), "napi-")
 	case Coalesce: // the device's moderation is every queue's (mlx5, ice, ena)
 		return other.Knob == QueueCoal && written.Target.Part() == ""
+	case Channels:
+		return other.Knob == RSSTable && other.Target.Part() == ""
 	}
 	return false
+}
+
+// Beside is the part of a difference that a write of to did not ask for: for a group the attributes
+// that to does not name, without those that adaptive moderation moves. false: nothing.
+func Beside(d Difference, to Value) (Difference, bool) {
+	w, ok := to.fields()
+	f, ok1 := settled(d.From, d.From, Value{}).fields()
+	t, ok2 := settled(d.To, d.To, Value{}).fields()
+	if !ok || !ok1 || !ok2 {
+		return Difference{}, false
+	}
+	from, is := map[string]any{}, map[string]any{}
+	for k, old := range f {
+		now, both := t[k]
+		if _, asked := w[k]; asked || !both || now == old {
+			continue
+		}
+		from[k], is[k] = old, now
+	}
+	return Difference{Ref: d.Ref, From: Fields(from), To: Fields(is)}, len(from) > 0
 }
 
 // fields decodes a group; numbers are json.Number, so that values compare with ==.

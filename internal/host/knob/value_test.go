@@ -339,10 +339,41 @@ func TestFollows(t *testing.T) {
 		{Ref{Threaded, "eth0"}, Ref{GROFlushTimeout, "eth0 napi-1"}, false},
 		{Ref{Coalesce, "eth0"}, Ref{QueueCoal, "eth0 queue-1"}, true},
 		{Ref{QueueCoal, "eth0 queue-1"}, Ref{QueueCoal, "eth0 queue-2"}, false},
+		{Ref{Channels, "eth0"}, Ref{RSSTable, "eth0"}, true},
+		{Ref{Channels, "eth0"}, Ref{RSSTable, "eth0 context-1"}, false},
 		{Ref{Features, "eth0"}, Ref{Coalesce, "eth0"}, false},
 	} {
 		if got := Follows(tt.written, tt.other); got != tt.want {
 			t.Errorf("Follows(%s, %s) = %v", tt.written, tt.other, got)
+		}
+	}
+}
+
+func TestBeside(t *testing.T) {
+	f := func(kv ...any) Value {
+		m := map[string]any{}
+		for i := 0; i < len(kv); i += 2 {
+			m[kv[i].(string)] = kv[i+1]
+		}
+		return Fields(m)
+	}
+	for _, tt := range []struct {
+		name         string
+		from, to, by Value
+		want         string // "" nothing
+	}{
+		{"only what was asked for", f("gro", true, "lro", false), f("gro", false, "lro", false), f("gro", false), ""},
+		{"another attribute too", f("gro", true, "lro", false), f("gro", false, "lro", true), f("gro", false), "x: lro off → on"},
+		{"adaptive moderation's own", f("adaptive-rx", true, "rx-usecs", 3, "tx-usecs", 4), f("adaptive-rx", true, "rx-usecs", 9, "tx-usecs", 8), f("tx-usecs", 8), ""},
+		{"no group", Int(1), Int(2), Int(2), ""},
+	} {
+		d, ok := Beside(Difference{Ref: Ref{Features, "x"}, From: tt.from, To: tt.to}, tt.by)
+		got := ""
+		if ok {
+			got = strings.TrimPrefix(d.Text(), "features of ")
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }
