@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -416,6 +417,136 @@ func TestVectorNotInEffect(t *testing.T) {
 	}
 }
 
+func irq(n int) knob.Ref {
+	return knob.Ref{Knob: knob.IRQAffinity, Target: knob.On("eth0", "irq-%d", n)}
+}
+
+// vectors is a plan that moves three vectors of eth0 from CPU 0 to 1, 2 and 2.
+func (h *fakeHost) vectors() *plan.Plan {
+	p := h.plan()
+	p.Changes = nil
+	for n, to := range []string{"1", "2", "2"} {
+		h.settings[irq(n)] = knob.Text("0")
+		p.Changes = append(p.Changes, plan.Change{Knob: knob.IRQAffinity, Target: irq(n).Target, From: knob.Text("0"), To: knob.Text(to), Risk: plan.Reorder})
+	}
+	return p
+}
+
+// A CPU whose interrupt vectors are used up is no reason to give up while the plan names others.
+func TestVectorsUsedUp(t *testing.T) {
+	tests := []struct {
+		name  string
+		full  string // CPUs
+		state State
+		want  []string
+		say   string
+	}{
+		{"one full", "2", Kept, []string{"1", "1", "1"}, "took cpu 1"},
+		{"all full", "1-2", RolledBack, []string{"0", "0", "0"}, "transient, choose another CPU"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			full, err := cpuset.ParseList(test.full)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for at := -1; ; at++ { // whole, then with its death after each operation
+				h := newFake(t, 1)
+				p, dir := h.vectors(), t.TempDir()
+				before := h.state()
+				h.refuse = func(r knob.Ref, to knob.Value) error {
+					if s, _ := set(to); r.Knob == knob.IRQAffinity && s.SubsetOf(full) {
+						return syscall.ENOSPC
+					}
+					return nil
+				}
+				e := h.open(h.config(dir))
+				f := &fault{at: at, after: true}
+				if at >= 0 {
+					h.fault = f
+				}
+				var res *Result
+				if !dies(func() { res, err = e.Apply(ctx, p, short) }) {
+					e.Close()
+					var got []string
+					for n := range 3 {
+						got = append(got, h.settings[irq(n)].String())
+					}
+					if err != nil || res.State != test.state || !cmp.Equal(test.want, got) || !strings.Contains(res.Why+res.Steps[1].Note, test.say) {
+						t.Fatalf("%v: %s (%s), vectors on %v, want %v: %+v", err, res.State, res.Why, got, test.want, res.Steps)
+					}
+					if at >= 0 {
+						return
+					}
+					continue
+				}
+				e.Close()
+				h.fault = &fault{at: -1}
+				next := h.open(h.config(dir))
+				if _, err := next.Recover(); err != nil {
+					t.Error(err)
+				}
+				if x := next.Transactions(); len(x) > 0 && x[0].State != Kept {
+					h.same(fmt.Sprintf("died at operation %d (%s)", at, f.log[at]), before)
+				}
+				next.Close()
+			}
+		})
+	}
+}
+
+// Every errno of a write: everything is put back, and what is told is what steering.md says it means.
+func TestErrnoAnswers(t *testing.T) {
+	for _, test := range []struct {
+		no  syscall.Errno
+		ref knob.Ref
+		say string
+	}{
+		{syscall.ENOSPC, irq(0), "transient"},
+		{syscall.EIO, irq(0), "managed by the driver (or fixed by the platform): its affinity cannot be changed, permanent"},
+		{syscall.EPERM, irq(0), "managed by the driver: its affinity cannot be changed, permanent"},
+		{syscall.EINVAL, irq(0), "no CPU of the list is online and allowed"},
+		{syscall.EBUSY, irq(0), "still pending"},
+		{syscall.ENOENT, irq(0), "not there any more"},
+		{syscall.EINVAL, rps(0), "isolated"},
+		{syscall.EPERM, rps(0), "needs root"},
+		{syscall.EROFS, rps(0), "read-only"},
+		{syscall.ENOMEM, rps(0), "memory"},
+		{syscall.EOPNOTSUPP, knob.Ref{Knob: knob.RSSHashFields, Target: "eth0 udp4"}, "permanent"},
+		{syscall.EINVAL, knob.Ref{Knob: knob.RSSHashFields, Target: "eth0 udp4"}, ""},
+		{syscall.EBUSY, knob.Ref{Knob: knob.RSSHashFields, Target: "eth0 udp4"}, "in use"},
+	} {
+		t.Run(test.no.Error()+" of "+test.ref.String(), func(t *testing.T) {
+			h := newFake(t, 1)
+			p := h.plan()
+			first := p.Changes[len(p.Changes)-1] // the host's: it succeeds and has to be undone
+			c := plan.Change{Knob: test.ref.Knob, Target: test.ref.Target, From: knob.Text("0"), To: knob.Text("1"), Risk: plan.Reorder}
+			if test.ref.Knob == knob.RSSHashFields {
+				c.From, c.To = knob.Text("sd"), knob.Text("sdfn")
+			}
+			h.settings[test.ref] = c.From
+			p.Changes = []plan.Change{first, c}
+			before := h.state()
+			h.refuse = func(r knob.Ref, _ knob.Value) error {
+				if r == test.ref {
+					return test.no
+				}
+				return nil
+			}
+			e := h.open(h.config(t.TempDir()))
+			defer e.Close()
+			res, err := e.Apply(ctx, p, short)
+			if err != nil || res.State != RolledBack || res.Steps[0].Outcome != Restored || res.Steps[1].Outcome != Failed {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if !strings.Contains(res.Why, test.say) || !strings.Contains(res.Why, test.no.Error()) {
+				t.Errorf("says %q, want %q and the kernel's own words", res.Why, test.say)
+			}
+			h.same("after refusal", before)
+		})
+	}
+}
+
 func TestKernelTrims(t *testing.T) {
 	h := newFake(t, 2)
 	h.isolated = cpuset.Of(3)
@@ -486,6 +617,120 @@ func TestUnaskedChanges(t *testing.T) {
 	}
 	if h.settings[other].String() != "1" {
 		t.Error("somebody else's setting was touched")
+	}
+}
+
+// Writes of groups and of the default table, which no whole value equals afterwards, and settings that
+// follow a write by design.
+func TestUnaskedOfGroups(t *testing.T) {
+	group := func(kv ...any) knob.Value {
+		m := map[string]any{}
+		for i := 0; i < len(kv); i += 2 {
+			m[kv[i].(string)] = kv[i+1]
+		}
+		return knob.Fields(m)
+	}
+	ref := func(k knob.Kind, target string) knob.Ref { return knob.Ref{Knob: k, Target: knob.Target(target)} }
+	coalesce, queue, table := ref(knob.Coalesce, "eth0"), ref(knob.QueueCoal, "eth0 queue-0"), ref(knob.RSSTable, "eth0")
+	gro, groNAPI, affinity, effective := ref(knob.GROFlushTimeout, "eth0"), ref(knob.GROFlushTimeout, "eth0 napi-5"), ref(knob.IRQAffinity, "eth0 irq-9"), ref(knob.IRQEffective, "eth0 irq-9")
+	tests := []struct {
+		name     string
+		ref      knob.Ref
+		from, to knob.Value
+		effect   func(h *fakeHost, undoing bool) // of each write
+		unasked  []string                        // by the apply
+		undone   []string                        // by the rollback
+		other    bool                            // the rollback does not bring everything back
+	}{
+		{name: "part of a group", ref: coalesce, from: group("rx-usecs", 3), to: group("rx-usecs", 50)},
+		{name: "whole group as from", ref: coalesce, from: group("rx-usecs", 3, "tx-usecs", 4, "adaptive-tx", false), to: group("rx-usecs", 50)},
+		{name: "another attribute flips", ref: features, from: group("gro", true), to: group("gro", false), effect: func(h *fakeHost, undoing bool) {
+			if !undoing {
+				h.settings[features] = group("gro", false, "lro", true)
+			}
+		}, unasked: []string{"features of eth0: lro false → lro true"}},
+		{name: "another attribute flips in the rollback", ref: features, from: group("gro", true), to: group("gro", false), effect: func(h *fakeHost, undoing bool) {
+			if undoing {
+				h.settings[features] = group("gro", true, "lro", true)
+			}
+		}, undone: []string{"features of eth0: lro false → lro true"}},
+		{name: "queues follow the device", ref: coalesce, from: group("rx-usecs", 3), to: group("rx-usecs", 50), effect: func(h *fakeHost, undoing bool) {
+			h.settings[queue] = h.settings[coalesce]
+		}, other: true},
+		{name: "NAPIs follow the device", ref: gro, from: knob.Int(0), to: knob.Int(1000), effect: func(h *fakeHost, undoing bool) {
+			h.settings[groNAPI] = h.settings[gro]
+		}},
+		{name: "effective affinity is a fact", ref: affinity, from: knob.Text("0"), to: knob.Text("1"), effect: func(h *fakeHost, undoing bool) {
+			h.settings[effective] = h.settings[affinity]
+		}},
+		{name: "default table", ref: table, from: knob.List([]int{1, 1, 1, 1}), to: knob.DefaultTable()},
+		{name: "default table over a table that looks it", ref: table, from: knob.List([]int{1, 1, 1, 1}), to: knob.DefaultTable(), effect: func(h *fakeHost, undoing bool) {
+			h.settings[table] = knob.List([]int{1, 1, 1, 1})
+		}},
+		{name: "adaptive moderation moves its own", ref: coalesce, from: group("tx-usecs", 4), to: group("tx-usecs", 8), effect: func(h *fakeHost, undoing bool) {
+			h.settings[coalesce] = h.whole(h.settings[coalesce], group("rx-usecs", 77))
+		}, other: true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			h := newFake(t, 2)
+			h.snap.Devices[0].Table = 4
+			h.settings[coalesce], h.settings[queue] = group("rx-usecs", 3, "tx-usecs", 4, "adaptive-rx", strings.HasPrefix(test.name, "adaptive"), "adaptive-tx", false), group("rx-usecs", 3)
+			h.settings[gro], h.settings[groNAPI], h.settings[affinity], h.settings[effective] = knob.Int(0), knob.Int(0), knob.Text("0"), knob.Text("0")
+			h.settings[table] = knob.List([]int{1, 1, 1, 1})
+			original := h.state()
+			e := h.open(h.config(t.TempDir()))
+			defer e.Close()
+			p := h.plan()
+			p.Changes = []plan.Change{{Knob: test.ref.Knob, Target: test.ref.Target, From: test.from, To: test.to}}
+			if err := e.j.append(record{Type: recBegin, TX: "1", Plan: p}); err != nil {
+				t.Fatal(err)
+			}
+			once := func(undoing bool) {
+				h.onWrite = func(r knob.Ref) {
+					if test.effect != nil && r == test.ref {
+						h.onWrite = nil
+						test.effect(h, undoing)
+					}
+				}
+			}
+			told := func(us []Unasked) (out []string) {
+				for _, u := range us {
+					if !u.PutBack {
+						t.Errorf("%s was not put back: %s", u.Ref, u.Note)
+					}
+					out = append(out, fmt.Sprintf("%s: %s → %s", u.Ref, u.From, u.To))
+				}
+				return out
+			}
+			base, err := h.Snapshot(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res := e.j.txs[0].result()
+			once(false)
+			if _, why := e.write(ctx, e.j.txs[0], res, base); why != "" || res.Steps[0].Outcome != Applied {
+				t.Fatalf("%s: %+v", why, res.Steps[0])
+			}
+			if diff := cmp.Diff(test.unasked, told(res.Unasked)); diff != "" {
+				t.Errorf("unasked (-want +got):\n%s", diff)
+			}
+			e.still(ctx, res)
+			if res.Steps[0].Outcome != Applied {
+				t.Errorf("after a while: %+v", res.Steps[0])
+			}
+			once(true)
+			back, err := e.Rollback("")
+			if err != nil || back.State != RolledBack {
+				t.Errorf("%+v, %v", back, err)
+			}
+			if diff := cmp.Diff(test.undone, told(back.Unasked)); diff != "" {
+				t.Errorf("unasked in the rollback (-want +got):\n%s", diff)
+			}
+			if !test.other {
+				h.same("rolled back", original)
+			}
+		})
 	}
 }
 

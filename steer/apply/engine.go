@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -272,9 +273,9 @@ func (e *Engine) todo(ctx context.Context, res *Result) (todo, stale int) {
 		s := &res.Steps[i]
 		s.Got = e.c.Host.Read(ctx, s.Ref)
 		switch {
-		case s.Got.Equal(s.To):
+		case knob.Done(s.Got, s.To):
 			s.Outcome = Already
-		case !s.Got.Equal(s.From):
+		case !knob.Unmoved(s.Got, s.From, s.To):
 			s.Outcome, s.Note = Stale, moved(s.From, s.Got)
 			stale++
 		default:
@@ -353,13 +354,13 @@ func (e *Engine) write(ctx context.Context, t *Transaction, res *Result, base *k
 func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) string {
 	s.Got = e.c.Host.Read(ctx, s.Ref)
 	switch {
-	case s.Got.Equal(s.To):
+	case knob.Done(s.Got, s.To):
 		s.Outcome = Already
 		return ""
 	case !s.Got.Known() && !s.Got.IsAbsent():
 		s.Outcome, s.Note = Failed, fmt.Sprintf("%s cannot be read: %s", s.Ref, s.Got.Reason())
 		return s.Note
-	case !s.Got.Equal(s.From):
+	case !knob.Unmoved(s.Got, s.From, s.To):
 		s.Outcome, s.Note = Stale, moved(s.From, s.Got)
 		return ""
 	}
@@ -368,15 +369,19 @@ func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) s
 		return err.Error()
 	}
 	err := e.c.Host.Write(ctx, s.Ref, s.From, s.To)
+	if s.Knob == knob.IRQAffinity && errors.Is(err, unix.ENOSPC) {
+		if done, why := e.elsewhere(ctx, t, i, s); done || why != "" {
+			return why
+		}
+	}
 	s.Got = e.c.Host.Read(ctx, s.Ref)
 	if err != nil {
 		s.Outcome, s.Note = Failed, e.explain(s.Ref, err)
-		taken := s.Got.Equal(s.To)
-		if s.Got.Known() && !taken {
+		if s.Got.Known() && !knob.Holds(s.Got, s.To) {
 			if jerr := e.j.append(record{Type: recSkip, TX: t.ID, Index: &i}); jerr != nil {
 				return jerr.Error()
 			}
-			if !s.Got.Equal(s.From) {
+			if !knob.Unmoved(s.Got, s.From, s.To) {
 				s.Outcome, s.Note = Stale, moved(s.From, s.Got)
 				return ""
 			}
@@ -387,11 +392,11 @@ func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) s
 		return err.Error()
 	}
 	switch note, ok := adjusted(s.Ref, s.To, s.Got); {
-	case s.Got.Equal(s.To):
+	case knob.Holds(s.Got, s.To):
 		s.Outcome = Applied
 	case ok:
 		s.Outcome, s.Note = Adjusted, note
-	case s.Got.Equal(s.From):
+	case knob.Unmoved(s.Got, s.From, s.To):
 		s.Outcome, s.Note = Failed, fmt.Sprintf("%s: the write was accepted and changed nothing", s.Ref)
 		return s.Note
 	default:
@@ -399,6 +404,53 @@ func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) s
 		return s.Note
 	}
 	return ""
+}
+
+// elsewhere gives a vector whose CPUs have no free one to another CPU that the plan gives vectors of
+// the same device, the one with the fewest first. It reports whether one took it, or why the transaction
+// must be undone.
+func (e *Engine) elsewhere(ctx context.Context, t *Transaction, i int, s *Step) (done bool, why string) {
+	full, ok := set(s.To)
+	if !ok {
+		return false, ""
+	}
+	vectors := map[int]int{}
+	for _, c := range t.Plan.Changes {
+		if to, ok := set(c.To); ok && c.Knob == s.Knob && c.Target.Device() == s.Target.Device() {
+			for cpu := range to.Minus(full).All() {
+				vectors[cpu]++
+			}
+		}
+	}
+	cpus := slices.Sorted(maps.Keys(vectors))
+	slices.SortStableFunc(cpus, func(a, b int) int { return cmp.Compare(vectors[a], vectors[b]) })
+	for _, cpu := range cpus {
+		to := knob.Set(cpuset.Of(cpu))
+		if to.Equal(s.From) {
+			continue
+		}
+		if err := e.j.append(record{Type: recWrite, TX: t.ID, Index: &i, Value: &to}); err != nil {
+			return false, err.Error()
+		}
+		err := e.c.Host.Write(ctx, s.Ref, s.From, to)
+		if errors.Is(err, unix.ENOSPC) {
+			continue
+		}
+		if err != nil {
+			return false, ""
+		}
+		s.Got = e.c.Host.Read(ctx, s.Ref)
+		if err := e.j.append(record{Type: recWrote, TX: t.ID, Index: &i, Value: &s.Got}); err != nil {
+			return false, err.Error()
+		}
+		if !s.Got.Equal(to) {
+			s.Outcome, s.Note = Failed, fmt.Sprintf("%s: wrote %s, reads %s", s.Ref, text(to), text(s.Got))
+			return false, s.Note
+		}
+		s.Outcome, s.Note = Adjusted, fmt.Sprintf("cpu %s has no free interrupt vector: took cpu %d, which the plan gives the device too", full, cpu)
+		return true, ""
+	}
+	return false, ""
 }
 
 // explain is an error of a write with what it means.
@@ -455,7 +507,7 @@ func (e *Engine) unasked(ctx context.Context, t *Transaction, res *Result, befor
 				res.Unasked = append(res.Unasked, u)
 				return err.Error()
 			}
-			if l := e.restore(ctx, d.Ref, d.From, func(v knob.Value) bool { return v.Equal(d.To) }); l != nil {
+			if l := e.restore(ctx, d.Ref, d.From, func(v knob.Value) bool { return knob.Holds(v, d.To) }); l != nil {
 				u.Note = l.Why
 				res.Unasked = append(res.Unasked, u)
 				return fmt.Sprintf("%s changed unasked and cannot be put back: %s", d.Ref, l.Why)
@@ -485,12 +537,23 @@ func unaskedSince(res *Result, before, after *knob.Snapshot) []knob.Difference {
 	has := func(s *knob.Snapshot, device string) bool {
 		return slices.ContainsFunc(s.Devices, func(d knob.Device) bool { return d.Name == device })
 	}
-	return slices.DeleteFunc(knob.Diff(before, after), func(d knob.Difference) bool {
-		if dev := d.Target.Device(); dev != "" && (!has(before, dev) || !has(after, dev)) {
-			return true
+	var out []knob.Difference
+	for _, d := range knob.Diff(before, after) {
+		if dev := d.Target.Device(); dev != "" && (!has(before, dev) || !has(after, dev)) || !knob.Writable(d.Knob) {
+			continue
 		}
-		return !knob.Writable(d.Knob) || slices.ContainsFunc(res.Steps, func(s Step) bool { return s.Ref == d.Ref })
-	})
+		if slices.ContainsFunc(res.Steps, func(s Step) bool { return s.Outcome != Skipped && knob.Follows(s.Ref, d.Ref) }) {
+			continue
+		}
+		unasked := true
+		if i := slices.IndexFunc(res.Steps, func(s Step) bool { return s.Ref == d.Ref }); i >= 0 {
+			d, unasked = knob.Beside(d, res.Steps[i].To)
+		}
+		if unasked {
+			out = append(out, d)
+		}
+	}
+	return out
 }
 
 // still notes settings that somebody else took during the measurement.
@@ -504,7 +567,7 @@ func (e *Engine) still(ctx context.Context, res *Result) {
 		if s.Knob == knob.IRQAffinity {
 			s.Note = e.effect(ctx, s)
 		}
-		if !now.Equal(s.Got) {
+		if !now.Equal(s.Got) && !knob.Done(now, s.To) {
 			s.Outcome, s.Note = Stale, fmt.Sprintf("written as %s, now %s: somebody else changed it since, left alone", text(s.Got), text(now))
 			s.Got = now
 		}
@@ -532,7 +595,7 @@ func (e *Engine) restore(ctx context.Context, ref knob.Ref, want knob.Value, our
 	for range tries {
 		now := e.c.Host.Read(ctx, ref)
 		switch {
-		case now.Equal(want):
+		case knob.Holds(now, want):
 			return nil
 		case now.IsAbsent():
 			return &Left{ref, want, now, "it is gone: " + now.Reason()}
@@ -549,7 +612,7 @@ func (e *Engine) restore(ctx context.Context, ref knob.Ref, want knob.Value, our
 		}
 	}
 	now := e.c.Host.Read(ctx, ref)
-	if now.Equal(want) {
+	if knob.Holds(now, want) {
 		return nil
 	}
 	return &Left{ref, want, now, why}
@@ -563,7 +626,8 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 	// Putting back comes before writing about it: a full disk must not keep the host changed.
 	jerr := e.j.append(record{Type: recUndo, TX: t.ID, Why: why})
 	res.Left = []Left{}
-	renewed := e.renewed(ctx, t.Plan)
+	base, serr := e.c.Host.Snapshot(ctx) // without it compare-and-set still guards each value
+	renewed := renewed(t.Plan, base)
 	for i := len(res.Steps) - 1; i >= 0; i-- {
 		s := &res.Steps[i]
 		achieved, written := t.written[i]
@@ -575,12 +639,16 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 			res.Left = append(res.Left, Left{s.Ref, s.From, s.Got, s.Note})
 			continue
 		}
-		l := e.restore(ctx, s.Ref, s.From, func(now knob.Value) bool {
-			if now.Equal(s.To) || achieved != nil && now.Equal(*achieved) {
+		l := e.restore(ctx, s.Ref, knob.Undo(s.From, s.To), func(now knob.Value) bool {
+			if achieved != nil && now.Equal(*achieved) || knob.Done(now, s.To) {
 				return true
 			}
+			if achieved != nil {
+				return false
+			}
+			// Died between the write and reading it back.
 			_, ok := adjusted(s.Ref, s.To, now)
-			return ok && achieved == nil // died between the write and reading it back
+			return ok || knob.Holds(now, s.To)
 		})
 		if l != nil {
 			s.Outcome, s.Got = Lost, l.Is
@@ -595,9 +663,12 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 	}
 	for i := len(t.putBacks) - 1; i >= 0; i-- {
 		p := t.putBacks[i]
-		if l := e.restore(ctx, p.ref, p.to, func(now knob.Value) bool { return now.Equal(p.from) }); l != nil {
+		if l := e.restore(ctx, p.ref, p.to, func(now knob.Value) bool { return knob.Holds(now, p.from) }); l != nil {
 			res.Left = append(res.Left, *l)
 		}
+	}
+	if serr == nil && len(t.written) > 0 {
+		e.besides(ctx, t, res, base)
 	}
 	res.State, res.Why = RolledBack, why
 	if len(res.Left) > 0 {
@@ -610,12 +681,42 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 	return res, nil
 }
 
-// renewed is the devices of a plan that are not those it was made for any more.
-func (e *Engine) renewed(ctx context.Context, p *plan.Plan) map[string]bool {
-	out := map[string]bool{}
-	s, err := e.c.Host.Snapshot(ctx)
+// besides finds what changed around a rollback without belonging to it, as after a write; what
+// cannot be put back is left.
+func (e *Engine) besides(ctx context.Context, t *Transaction, res *Result, before *knob.Snapshot) {
+	after, err := e.c.Host.Snapshot(ctx)
 	if err != nil {
-		return out // compare-and-set still guards each value
+		return // what was written is back; others' settings were not ours to begin with
+	}
+	wrote := map[string]bool{}
+	for i := range t.written {
+		wrote[res.Steps[i].Target.Device()] = true
+	}
+	for _, d := range unaskedSince(res, before, after) {
+		if slices.ContainsFunc(t.putBacks, func(p putBack) bool { return p.ref == d.Ref }) {
+			continue // part of the rollback
+		}
+		u := Unasked{Ref: d.Ref, From: d.From, To: d.To, Note: "changed during the rollback, not on a device just written: left alone"}
+		if dev := d.Target.Device(); dev != "" && wrote[dev] && d.From.Known() && d.To.Known() {
+			// Should this run die here, the next one finds it announced; a journal that cannot be
+			// written keeps nothing from being put back.
+			_ = e.j.append(record{Type: recPutBack, TX: t.ID, Ref: &d.Ref, From: &d.To, Value: &d.From})
+			l := e.restore(ctx, d.Ref, d.From, func(v knob.Value) bool { return knob.Holds(v, d.To) })
+			u.PutBack, u.Note = l == nil, "changed with the rollback and was put back"
+			if l != nil {
+				u.Note = l.Why
+				res.Left = append(res.Left, *l)
+			}
+		}
+		res.Unasked = append(res.Unasked, u)
+	}
+}
+
+// renewed is the devices of a plan that are not those it was made for any more.
+func renewed(p *plan.Plan, s *knob.Snapshot) map[string]bool {
+	out := map[string]bool{}
+	if s == nil {
+		return out
 	}
 	for _, was := range p.Identity.Devices {
 		for _, is := range s.Devices {

@@ -42,7 +42,8 @@ func (f *fault) step(op string, do func() error) error {
 	case f.before:
 		panic(died{op})
 	case f.after:
-		if err := do(); err != nil {
+		var refused syscall.Errno
+		if err := do(); err != nil && !errors.As(err, &refused) {
 			panic(fmt.Sprintf("%s failed before its death: %v", op, err))
 		}
 		panic(died{op})
@@ -58,6 +59,8 @@ type fakeHost struct {
 	settings map[knob.Ref]knob.Value
 	isolated cpuset.Set // dropped from every written mask, EINVAL when none is left
 	fault    *fault
+	// refuse, when set, is the kernel's answer to a write.
+	refuse func(knob.Ref, knob.Value) error
 	// onWrite runs after each successful write: other effects, other owners.
 	onWrite func(knob.Ref)
 }
@@ -119,9 +122,15 @@ func (h *fakeHost) Write(ctx context.Context, ref knob.Ref, from, to knob.Value)
 		if !ok {
 			return fmt.Errorf("write %s: %w", ref, syscall.ENOENT)
 		}
-		if !now.Equal(from) {
+		if !knob.Unmoved(now, from, to) {
 			return fmt.Errorf("write %s: %w", ref, knob.ErrMoved)
 		}
+		if h.refuse != nil {
+			if err := h.refuse(ref, to); err != nil {
+				return fmt.Errorf("write %s: %w", ref, err)
+			}
+		}
+		to = h.whole(now, to)
 		if s, isSet := set(to); isSet && !h.isolated.IsEmpty() && !s.IsEmpty() {
 			if s = s.Minus(h.isolated); s.IsEmpty() {
 				return fmt.Errorf("write %s: %w", ref, syscall.EINVAL)
@@ -134,6 +143,24 @@ func (h *fakeHost) Write(ctx context.Context, ref knob.Ref, from, to knob.Value)
 		}
 		return nil
 	})
+}
+
+// whole is what a setting holds after a write of to: a group keeps what to does not name, the default table
+// is one queue after the other.
+func (h *fakeHost) whole(now, to knob.Value) knob.Value {
+	if to.Equal(knob.DefaultTable()) {
+		table := make([]int, h.snap.Devices[0].Table)
+		for i := range table {
+			table[i] = i % h.snap.Devices[0].RXQueues
+		}
+		return knob.List(table)
+	}
+	var all, some map[string]any
+	if now.Decode(&all) != nil || to.Decode(&some) != nil {
+		return to
+	}
+	maps.Copy(all, some)
+	return knob.Fields(all)
 }
 
 // faultyDisk puts the journal's file under the same fault.

@@ -42,7 +42,7 @@ type record struct {
 	Boot     string        `json:"boot_id,omitempty"`     // boot
 	Plan     *plan.Plan    `json:"plan,omitempty"`        // begin
 	Index    *int          `json:"index,omitempty"`       // write, wrote, skip: the change of the plan
-	Value    *knob.Value   `json:"value,omitempty"`       // wrote: read back
+	Value    *knob.Value   `json:"value,omitempty"`       // write: when not the plan's; wrote: read back
 	Ref      *knob.Ref     `json:"ref,omitempty"`         // putback
 	From     *knob.Value   `json:"from,omitempty"`        // putback: the unasked value
 	State    State         `json:"state,omitempty"`       // state
@@ -160,9 +160,7 @@ func (j *journal) take(r record) error {
 		}
 		t.State = Applying
 		switch r.Type {
-		case recWrite:
-			t.written[i] = nil
-		case recWrote:
+		case recWrite, recWrote:
 			t.written[i] = r.Value
 		case recSkip:
 			delete(t.written, i)
