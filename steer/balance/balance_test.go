@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/lab/rsspp"
 	"github.com/rxsteer/rxsteer/steer/balance"
@@ -653,7 +654,7 @@ func TestAnytime(t *testing.T) {
 	for i := range 100 {
 		p := random(r, 128, 12)
 		var first, last float64
-		for k, steps := range []int{1, 1000, 10_000, 100_000, 1_000_000} {
+		for k, steps := range []int{1, 1000, 10_000, 100_000} {
 			p.Steps = steps
 			res := solve(t, p)
 			consistent(t, p, res)
@@ -759,6 +760,7 @@ func benchmark(b *testing.B, buckets, queues int, edit func(p *balance.Problem))
 	}
 	var gap float64
 	moves, n := 0, 0
+	began := cpuTime(b)
 	for b.Loop() {
 		res, err := balance.Solve(context.Background(), ps[n%len(ps)])
 		if err != nil {
@@ -768,16 +770,28 @@ func benchmark(b *testing.B, buckets, queues int, edit func(p *balance.Problem))
 		moves += len(res.Moves)
 		n++
 	}
+	b.ReportMetric(float64(cpuTime(b)-began)/float64(n), "cpu-ns/op")
 	b.ReportMetric(100*gap/float64(n), "gap_%")
 	b.ReportMetric(float64(moves)/float64(n), "moves")
 }
 
-func BenchmarkSolve128x16(b *testing.B)   { benchmark(b, 128, 16, nil) }
-func BenchmarkSolve2048x256(b *testing.B) { benchmark(b, 2048, 256, nil) }
-func BenchmarkSolve4096x512(b *testing.B) { benchmark(b, 4096, 512, nil) }
-func BenchmarkSolve4096x512Slack(b *testing.B) {
-	benchmark(b, 4096, 512, func(p *balance.Problem) { p.Slack = .05 })
+// cpuTime is that of the process: unlike the clock it does not count a busy machine's other work.
+func cpuTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+func within1Percent(p *balance.Problem) { p.Slack = .01 }
+
+func BenchmarkSolve128x16(b *testing.B)          { benchmark(b, 128, 16, within1Percent) }
+func BenchmarkSolve2048x256(b *testing.B)        { benchmark(b, 2048, 256, within1Percent) }
+func BenchmarkSolve4096x512(b *testing.B)        { benchmark(b, 4096, 512, within1Percent) }
+func BenchmarkSolve128x16NoSlack(b *testing.B)   { benchmark(b, 128, 16, nil) }
+func BenchmarkSolve2048x256NoSlack(b *testing.B) { benchmark(b, 2048, 256, nil) }
+func BenchmarkSolve4096x512NoSlack(b *testing.B) { benchmark(b, 4096, 512, nil) }
 func BenchmarkSolve2048x256Weights(b *testing.B) {
 	benchmark(b, 2048, 256, func(p *balance.Problem) { p.Devices[0].WeightsOnly = true })
 }

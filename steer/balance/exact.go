@@ -35,8 +35,9 @@ func (e *exact) run() (proven bool) {
 // search places the items from i on; hot is the heat of the bins that have some.
 func (e *exact) search(i int32, hot float64) {
 	e.limit--
-	e.spend(1)
-	if !e.small && e.spent() {
+	if e.small {
+		e.used++ // bounded by limit, and not at the expense of other placements
+	} else if e.spend(1); e.spent() {
 		e.limit = 0
 	}
 	lb := score{hot: max(hot, e.bound), moves: e.cur.moved + e.other}

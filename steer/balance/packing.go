@@ -1,7 +1,6 @@
 package balance
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -71,26 +70,30 @@ func (p *packing) at(i, c int32) float64 {
 
 // sort orders the items.
 func (p *packing) sort() {
-	type item struct {
-		w, base        float64
-		home, kind, id int32
+	type key struct {
+		w float64
+		i int32
 	}
-	s := make([]item, len(p.w))
-	for i := range s {
-		s[i] = item{p.w[i], p.base[i], p.home[i], p.kind[i], p.id[i]}
+	order := make([]key, len(p.w))
+	for i, w := range p.w {
+		order[i] = key{w, int32(i)}
 	}
-	slices.SortFunc(s, func(a, b item) int {
-		if a.w != b.w {
-			if a.w > b.w {
-				return -1
-			}
+	slices.SortFunc(order, func(a, b key) int {
+		switch {
+		case a.w > b.w:
+			return -1
+		case a.w < b.w:
 			return 1
 		}
-		return cmp.Compare(a.id, b.id)
+		return int(a.i - b.i)
 	})
-	for i, x := range s {
-		p.w[i], p.base[i], p.home[i], p.kind[i], p.id[i] = x.w, x.base, x.home, x.kind, x.id
+	n := len(order)
+	floats, ints := make([]float64, 2*n), make([]int32, 3*n)
+	w, base, home, kind, id := floats[:n], floats[n:], ints[:n], ints[n:2*n], ints[2*n:]
+	for to, k := range order {
+		w[to], base[to], home[to], kind[to], id[to] = k.w, p.base[k.i], p.home[k.i], p.kind[k.i], p.id[k.i]
 	}
+	p.w, p.base, p.home, p.kind, p.id = w, base, home, kind, id
 }
 
 // state is an assignment of items with the sums that follow from it.

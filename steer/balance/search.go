@@ -352,6 +352,7 @@ func (p *packing) tryPairs(cur *state, tree *minTree, limit float64) bool {
 	}
 	for h, list := range away {
 		h := int32(h)
+		list = list[:min(len(list), 8)] // the biggest
 		for x := range list {
 			for y := x + 1; y < len(list) && !p.spent(); y++ {
 				a, b := list[x], list[y]
