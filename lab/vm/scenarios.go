@@ -137,7 +137,7 @@ func (l *lab) keep(o *scenarios.Outcome) error {
 }
 
 func printOutcome(o *scenarios.Outcome, verbose bool) {
-	if o.Code() != qemu.ExitPass && !verbose && o.Log != "" {
+	if o.Log != "" && (o.Err != nil || o.Code() != qemu.ExitPass && !verbose) { // an error's log holds the console too
 		fmt.Printf("the guest's log:\n%s\n", strings.TrimRight(o.Log, "\n"))
 	}
 	for _, f := range o.Findings {
