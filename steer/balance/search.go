@@ -56,14 +56,14 @@ func (p *packing) solve() (bin []int32, proven bool) {
 	if !good() {
 		p.improve(best, tree)
 	}
-	p.reduce(best, tree)
+	p.reduce(best)
 	bs = best.score()
 	if bs.hot <= p.bound*(1+eps) && bs.moves == p.other+p.mustMove() {
 		return best.bin, true // the greedy cannot beat a bound
 	}
 	if p.greedy(cur) {
 		offer()
-		p.reduce(cur, tree)
+		p.reduce(cur)
 		offer()
 	}
 	// Small enough to look at all of them: each costs a few looks.
@@ -278,7 +278,7 @@ func (p *packing) improve(cur *state, tree *minTree) {
 func (p *packing) mate(a, b int32) bool { return p.core[a] >= 0 && p.core[a] == p.core[b] }
 
 // reduce takes back moves while no bin gets hotter than the hottest is, or the floor.
-func (p *packing) reduce(cur *state, tree *minTree) {
+func (p *packing) reduce(cur *state) {
 	if cur.moved == 0 {
 		return
 	}
@@ -293,7 +293,7 @@ func (p *packing) reduce(cur *state, tree *minTree) {
 			}
 		}
 		if !changed {
-			changed = p.tryPairs(cur, tree, limit)
+			changed = p.tryPairs(cur, limit)
 		}
 	}
 }
@@ -342,38 +342,49 @@ func (p *packing) fits(cur *state, limit float64, i, a, j, b int32) bool {
 	return ok
 }
 
-// tryPairs sends two items home for one bigger that leaves.
-func (p *packing) tryPairs(cur *state, tree *minTree, limit float64) bool {
-	away := make([][]int32, len(p.back))
+// tryPairs sends two items home for one bigger that leaves, once for each bin where that goes.
+func (p *packing) tryPairs(cur *state, limit float64) (changed bool) {
+	// The biggest items that are away from each bin: more pairs are not worth their time.
+	const most = 6
+	away, n := make([][most]int32, len(p.back)), make([]int, len(p.back))
 	for i, h := range p.home {
-		if cur.bin[i] != h {
-			away[h] = append(away[h], int32(i))
+		if cur.bin[i] != h && n[h] < most {
+			away[h][n[h]] = int32(i)
+			n[h]++
 		}
 	}
-	for h, list := range away {
-		h := int32(h)
-		list = list[:min(len(list), 8)] // the biggest
-		for x := range list {
-			for y := x + 1; y < len(list) && !p.spent(); y++ {
-				a, b := list[x], list[y]
-				ca, cb := cur.bin[a], cur.bin[b]
-				cur.move(a, h)
-				cur.move(b, h)
-				excess := cur.with(h, 0) - limit
-				for i := cur.first[h]; i != nowhere; i = cur.next[i] {
-					p.spend(1)
-					if p.home[i] != h || i == a || i == b || p.w[i] < excess {
-						continue
+	for h := range int32(len(p.back)) {
+		if p.spent() {
+			return changed
+		}
+		changed = p.tryPair(cur, h, away[h][:n[h]], limit) || changed
+	}
+	return changed
+}
+
+func (p *packing) tryPair(cur *state, h int32, away []int32, limit float64) bool {
+	for x, a := range away {
+		for _, b := range away[x+1:] {
+			excess := cur.with(h, p.w[a]+p.w[b]) - limit
+			for i := cur.first[h]; i != nowhere; i = cur.next[i] {
+				p.spend(1)
+				if p.home[i] != h || p.w[i] < excess || p.w[i] >= p.w[a]+p.w[b] {
+					continue
+				}
+				for _, c := range [2]int32{cur.bin[a], cur.bin[b]} {
+					left := p.at(a, c)
+					if cur.bin[a] == cur.bin[b] {
+						left += p.at(b, c)
+					} else if c == cur.bin[b] {
+						left = p.at(b, c)
 					}
-					for _, c := range [2]int32{ca, cb} {
-						if w := p.at(i, c); !math.IsInf(w, 1) && cur.with(c, w) <= limit && cur.with(h, -p.w[i]) <= limit {
-							cur.move(i, c)
-							return true
-						}
+					if w := p.at(i, c); w <= maxCost && !p.mate(c, h) && cur.with(c, w-left) <= limit && cur.with(h, p.w[a]+p.w[b]-p.w[i]) <= limit {
+						cur.move(a, h)
+						cur.move(b, h)
+						cur.move(i, c)
+						return true
 					}
 				}
-				cur.move(a, ca)
-				cur.move(b, cb)
 			}
 		}
 	}
