@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
@@ -66,6 +67,10 @@ type Input struct {
 	// Windows are sub-intervals of Sample, oldest first, when there are any:
 	// what they do not bear out is not persistent.
 	Windows []*collector.Sample
+	// Baseline is what should be set (RX801); nil when none was given. FirstSeen tells when a difference
+	// from it was seen first; nil where nobody watched.
+	Baseline  *knob.Snapshot
+	FirstSeen func(knob.Ref) (time.Time, bool)
 	// Devices limits the report to these interfaces; empty means every one that
 	// carries traffic.
 	Devices []string

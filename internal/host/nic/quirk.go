@@ -30,7 +30,8 @@ const (
 	// a free receive descriptor; %d is the queue. Scope says whose drops it counts. More
 	// kinds of counters are in counter.go.
 	RingDrops FactKind = "ring-drops"
-	// DynamicUsecs: rx-usecs N means dynamic moderation, not N µs.
+	// DynamicUsecs: rx-usecs N means dynamic moderation, not N µs; Text is DefaultUsecs where the
+	// driver starts with it.
 	DynamicUsecs FactKind = "dynamic-usecs"
 	// MaxUsecs: rx-usecs above N have no further effect.
 	MaxUsecs FactKind = "max-usecs"
@@ -54,6 +55,9 @@ const (
 	// PercpuIRQ: one interrupt line that every CPU has its own copy of.
 	PercpuIRQ FactKind = "percpu-irq"
 )
+
+// DefaultUsecs marks the row of DynamicUsecs that a driver starts with.
+const DefaultUsecs = "default"
 
 // Scope is whose packets a counter counts.
 type Scope string
@@ -202,11 +206,11 @@ var driverFacts = []Fact{
 
 	// Moderation.
 	{Driver: "igb", Kind: DynamicUsecs, N: 1, Source: "igb_set_coalesce: 1 is dynamic, drivers/net/ethernet/intel/igb/igb_ethtool.c"},
-	{Driver: "igb", Kind: DynamicUsecs, N: 3, Source: "igb_set_coalesce: 3 is dynamic conservative (default)"},
-	{Driver: "ixgbe", Kind: DynamicUsecs, N: 1, Source: "ixgbe_set_coalesce, drivers/net/ethernet/intel/ixgbe/ixgbe_ethtool.c"},
-	{Driver: "ixgbevf", Kind: DynamicUsecs, N: 1, Source: "ixgbevf_set_coalesce, drivers/net/ethernet/intel/ixgbevf/ethtool.c"},
+	{Driver: "igb", Kind: DynamicUsecs, N: 3, Text: DefaultUsecs, Source: "igb_set_coalesce: 3 is dynamic conservative"},
+	{Driver: "ixgbe", Kind: DynamicUsecs, N: 1, Text: DefaultUsecs, Source: "ixgbe_set_coalesce, drivers/net/ethernet/intel/ixgbe/ixgbe_ethtool.c"},
+	{Driver: "ixgbevf", Kind: DynamicUsecs, N: 1, Text: DefaultUsecs, Source: "ixgbevf_set_coalesce, drivers/net/ethernet/intel/ixgbevf/ethtool.c"},
 	{Driver: "e1000e", Kind: DynamicUsecs, N: 1, Source: "e1000_set_coalesce, drivers/net/ethernet/intel/e1000e/ethtool.c"},
-	{Driver: "e1000e", Kind: DynamicUsecs, N: 3, Source: "same"},
+	{Driver: "e1000e", Kind: DynamicUsecs, N: 3, Text: DefaultUsecs, Source: "same"},
 	{Driver: "ena", Kind: MaxUsecs, N: 64, Source: "amzn-drivers issues 60, 159: no effect above"},
 	{Driver: "virtio_net", Kind: NoEffect, Text: "queue-coalesce", Source: "QEMU without VIRTIO_NET_F_VQ_NOTF_COAL: the set answers success (6.12, seen in the lab)"},
 
