@@ -71,10 +71,15 @@ type Input struct {
 	// from it was seen first; nil where nobody watched.
 	Baseline  *knob.Snapshot
 	FirstSeen func(knob.Ref) (time.Time, bool)
+	// Events are messages of the kernel log.
+	Events []Event
 	// Devices limits the report to these interfaces; empty means every one that
 	// carries traffic.
 	Devices []string
 }
+
+// Event is a message of the kernel log, by what it means: "affinity-broken".
+type Event struct{ Kind, Text string }
 
 // Diagnose says what is wrong, what was checked, and what could not be seen.
 func Diagnose(in Input) *Report {

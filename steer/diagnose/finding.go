@@ -157,6 +157,8 @@ type Site struct {
 	Demand float64
 	// PollCPUs are the CPUs that poll the device; they keep the driver's part.
 	PollCPUs []int
+	// IRQs are the vectors at fault.
+	IRQs []int
 	// Flows are the flow types whose hash fields are at fault ("udp4").
 	Flows []string
 	// Sends is the packets per second the device transmits.

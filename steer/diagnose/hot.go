@@ -239,6 +239,9 @@ func (v *view) cause(cpu int) (Finding, bool) {
 		}
 		return v.pollCause(cpu, s.device, s.queues, float64(s.time)/float64(total)), true
 	}
+	if f, ok := v.several(cpu, src, total); ok {
+		return f, true
+	}
 	f := v.finding("RX101", cpu, "", fmt.Sprintf("cpu %d", cpu))
 	f.Summary = fmt.Sprintf("%s of cpu %d goes to receive softirq while %s; no single device causes it", percent(v.load[cpu].NetRX), cpu, v.freeText(cpu))
 	f.Remedy = "spread the vectors of the devices polled on this CPU over free CPUs of their node"
@@ -607,7 +610,7 @@ func (v *view) pollCause(cpu int, device string, queues []int, share float64) Fi
 			f.Site.Queues = all
 		}
 		return f
-	case len(queues) > 1 && n.Kind == nic.Physical:
+	case len(queues) > 1 && n.Kind == nic.Physical && !v.threadedNAPI(device):
 		f := v.finding("RX102", cpu, device, device)
 		f.Summary = fmt.Sprintf("vectors of %s of %s are handled on cpu %d: %s of it goes to receive softirq while %s", count(len(queues), "busy queue"), device, cpu, load, v.freeText(cpu))
 		f.Remedy = "give each busy queue's vector a CPU of its own on the device's node (smp_affinity), first of all; RPS over enough queues costs more than it gives"
@@ -619,7 +622,11 @@ func (v *view) pollCause(cpu int, device string, queues []int, share float64) Fi
 		}
 		site(&f, false)
 		f.Evidence = append(f.Evidence, Fact{"queues", cpuset.Of(queues...).String()}, Fact{"irqs", joinInts(irqs)})
+		f.Site.IRQs = irqs
 		f.RuledOut = append(f.RuledOut, fmt.Sprintf("too few queues: %d for %d usable CPUs", len(all), usable.Len()))
+		if wide := v.wide(device, queues); wide > 0 {
+			f.Explains = append(f.Explains, v.wideMasks(cpu, wide, len(queues)))
+		}
 		return f
 	}
 	f := v.finding("RX101", cpu, device, device)

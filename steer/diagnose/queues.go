@@ -102,14 +102,9 @@ func (l queueLoad) cpu(queue int) int {
 	return best
 }
 
-// rate is the packets per second of a device, by its own counters or its polls.
+// rate is the packets per second of a device, by its own counters, its polls, or at least its interrupts.
 func (v *view) rate(device string) float64 {
-	l := v.queueLoad(device)
-	polled := float64(0)
-	if l.unit == "packets" {
-		polled = float64(l.total) / v.seconds
-	}
-	return max(v.received(device), polled)
+	return max(v.received(device), ratio(float64(v.queueLoad(device).total), v.seconds))
 }
 
 // setting is a setting of a device or one of its parts.
