@@ -156,6 +156,8 @@ type solver struct {
 	floor  float64
 	proven bool
 	fair   float64 // level of all CPUs if buckets could be cut
+
+	scratch []int // of at
 }
 
 func newSolver(ctx context.Context, p Problem) (*solver, error) {
@@ -236,24 +238,40 @@ func (s *solver) check(d *Device) error {
 
 // group finds SMT siblings.
 func (s *solver) group() {
-	by := map[int][]int{}
-	for i, c := range s.CPUs {
-		if c.Core >= 0 {
-			by[c.Core] = append(by[c.Core], i)
-		}
+	n := len(s.CPUs)
+	ints := make([]int, 2*n)
+	s.core = ints[:n]
+	order := ints[n:]
+	for i := range order {
+		order[i], s.core[i] = i, -1
 	}
-	s.core = make([]int, len(s.CPUs))
-	for i, c := range s.CPUs {
-		s.core[i] = -1
-		if g := by[c.Core]; c.Core >= 0 && len(g) > 1 {
-			if g[0] == i {
-				s.cores = append(s.cores, g)
-				s.core[i] = len(s.cores) - 1
-			} else {
-				s.core[i] = s.core[g[0]]
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(s.CPUs[a].Core, s.CPUs[b].Core), a-b) })
+	for i := 0; i < n; {
+		j := i + 1
+		for j < n && s.CPUs[order[j]].Core == s.CPUs[order[i]].Core {
+			j++
+		}
+		if j-i > 1 && s.CPUs[order[i]].Core >= 0 {
+			for _, c := range order[i:j] {
+				s.core[c] = len(s.cores)
 			}
+			s.cores = append(s.cores, order[i:j])
 		}
+		i = j
 	}
+}
+
+// at is the CPU of each queue, −1 for the unused. The next call overwrites it.
+func (s *solver) at(irq []int) []int {
+	s.scratch = s.scratch[:0]
+	for _, id := range irq {
+		c := -1
+		if id != Unused {
+			c = s.index[id]
+		}
+		s.scratch = append(s.scratch, c)
+	}
+	return s.scratch
 }
 
 // cost of a packet in a queue.
@@ -272,13 +290,7 @@ func (s *solver) loads(as []Assignment) (load []float64, busy []bool) {
 	}
 	for i := range s.Devices {
 		d, a := &s.Devices[i], &as[i]
-		at := make([]int, len(a.IRQ))
-		for q, id := range a.IRQ {
-			at[q] = -1
-			if id != Unused {
-				at[q] = s.index[id]
-			}
-		}
+		at := s.at(a.IRQ)
 		for b, q := range a.Table {
 			if c := at[q]; c >= 0 && d.Buckets[b] > 0 {
 				load[c] += d.Buckets[b] * d.cost(q)

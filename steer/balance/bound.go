@@ -19,7 +19,11 @@ func (s *solver) lowerBound() float64 {
 	}
 	load, _ := s.loads(still)
 	union := make([]bool, len(s.CPUs))
-	var items []float64
+	n := 0
+	for _, d := range s.Devices {
+		n += len(d.Buckets) + len(d.IRQ)
+	}
+	items := make([]float64, 0, n)
 	var total, bound float64
 	queues := 0
 	for i := range s.Devices {

@@ -58,15 +58,16 @@ func (s *solver) tablePacking(as []Assignment) *tables {
 			to[c], via[c] = math.Inf(1), -1
 		}
 		first := -1
-		for q, id := range as[i].IRQ {
-			if id == Unused {
+		at := s.at(as[i].IRQ)
+		for q, cpu := range at {
+			if cpu < 0 {
 				continue
 			}
 			if first < 0 {
 				first = q
 			}
 			p.uniform = p.uniform && d.cost(q) == d.cost(first)
-			if c := bins[s.index[id]]; d.cost(q) < to[c] {
+			if c := bins[cpu]; d.cost(q) < to[c] {
 				to[c], via[c] = d.cost(q), q
 			}
 		}
@@ -75,8 +76,8 @@ func (s *solver) tablePacking(as []Assignment) *tables {
 		}
 		p.to[i], t.via[i] = to, via
 		for b, q := range d.Table { // homes are those of the start
-			if id := as[i].IRQ[q]; id != Unused && d.Buckets[b] > 0 {
-				p.add(d.Buckets[b]*d.cost(q), d.Buckets[b], bins[s.index[id]], i, len(t.refs))
+			if cpu := at[q]; cpu >= 0 && d.Buckets[b] > 0 {
+				p.add(d.Buckets[b]*d.cost(q), d.Buckets[b], bins[cpu], i, len(t.refs))
 				t.refs = append(t.refs, bucketRef{i, b})
 			}
 		}
@@ -152,6 +153,10 @@ func (s *solver) bins(p *packing, load []float64, busy []bool, each func(use fun
 		}
 		bin := len(p.cpu)
 		bins[c] = bin
+		if bin == 0 {
+			n := len(s.CPUs)
+			p.cpu, p.back, p.held, p.core = make([]int, 0, n), make([]float64, 0, n), make([]bool, 0, n), make([]int32, 0, n)
+		}
 		p.cpu = append(p.cpu, c)
 		p.back = append(p.back, load[c])
 		p.held = append(p.held, busy[c])
