@@ -105,8 +105,12 @@ func (e *env) lookFrom(path string, names []string) (*seen, error) {
 		s.windows = []*collector.Sample{sample}
 	}
 	s.captured = path
+	var events []diagnose.Event
+	for _, x := range h.Events {
+		events = append(events, diagnose.Event{Kind: x.Kind, Text: x.Text})
+	}
 	s.report = diagnose.Diagnose(diagnose.Input{
-		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: collector.Merge(s.windows...), Devices: names,
+		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: collector.Merge(s.windows...), Events: events, Devices: names,
 	})
 	return s, nil
 }
