@@ -10,6 +10,7 @@ import (
 
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
 func baselineCommand(e *env) *cobra.Command {
@@ -83,7 +84,7 @@ func baselineCheck(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "check FILE",
 		Short:   "Show what differs from a saved baseline (exit status 3)",
-		Long:    "Show what differs from a saved baseline, on the interfaces it holds. Exit status 3\nsays that something does.",
+		Long:    "Show what differs from a saved baseline, on the interfaces it holds. Exit status 3\nsays that something does. Each difference has the severity of its setting: critical\nwhere it decides which CPUs can receive, info where it matters little.",
 		Example: "  rxsteer baseline check good.json\n  rxsteer baseline check good.json -o json | jq '.[].target'",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -92,14 +93,9 @@ func baselineCheck(e *env) *cobra.Command {
 		if err := out.check(); err != nil {
 			return err
 		}
-		f, err := os.Open(args[0])
+		was, err := readBaseline(args[0])
 		if err != nil {
-			return fmt.Errorf("read baseline: %w", err)
-		}
-		defer f.Close()
-		was, err := knob.ReadSnapshot(f)
-		if err != nil {
-			return fmt.Errorf("read baseline %s: %w", args[0], err)
+			return err
 		}
 		h, err := e.openHost()
 		if err != nil {
@@ -110,12 +106,9 @@ func baselineCheck(e *env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		diff := slices.DeleteFunc(knob.Diff(was, now), func(d knob.Difference) bool {
-			ours := d.Target == knob.Host || slices.ContainsFunc(was.Devices, func(x knob.Device) bool { return x.Name == d.Target.Device() })
-			return !ours || !knob.Writable(d.Knob)
-		})
+		diff := diagnose.Drifted(was, now, nil)
 		if out.format == "json" {
-			err = printJSON(e.stdout, append([]knob.Difference{}, diff...))
+			err = printJSON(e.stdout, diff)
 		} else {
 			printDrift(e.stdout, was, now, diff)
 		}
@@ -125,6 +118,19 @@ func baselineCheck(e *env) *cobra.Command {
 		return err
 	}
 	return c
+}
+
+func readBaseline(name string) (*knob.Snapshot, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("read baseline: %w", err)
+	}
+	defer f.Close()
+	s, err := knob.ReadSnapshot(f)
+	if err != nil {
+		return nil, fmt.Errorf("read baseline %s: %w", name, err)
+	}
+	return s, nil
 }
 
 // stillHere are the interfaces of a baseline that exist.
@@ -138,12 +144,14 @@ func (e *env) stillHere(was *knob.Snapshot) []string {
 	return names
 }
 
-func printDrift(w io.Writer, was, now *knob.Snapshot, diff []knob.Difference) {
+func printDrift(w io.Writer, was, now *knob.Snapshot, diff []diagnose.Drift) {
 	if len(diff) == 0 {
 		fmt.Fprintf(w, "No difference from the baseline of %s.\n", was.Taken.Format("2006-01-02 15:04"))
 	} else {
 		fmt.Fprintf(w, "%s from the baseline of %s\n", plural(len(diff), "difference"), was.Taken.Format("2006-01-02 15:04"))
-		fmt.Fprint(w, knob.DiffText(diff))
+		for _, d := range diff {
+			fmt.Fprintf(w, "%-8s  %s\n", d.Severity, d.Text())
+		}
 	}
 	if was.Host.Kernel != now.Host.Kernel {
 		fmt.Fprintf(w, "The kernel was %s and is %s.\n", was.Host.Kernel, now.Host.Kernel)

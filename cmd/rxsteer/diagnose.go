@@ -34,6 +34,7 @@ Exit status 3 says that there is a finding at or above --fail-on.`,
 	out := addOutput(c, "json")
 	m := addMeasure(c)
 	addFrom(c, m)
+	baseline := c.Flags().String("baseline", "", "also say what differs from the settings saved in `FILE` (rxsteer baseline save)")
 	failOn := c.Flags().String("fail-on", "warning", "exit 3 from this `SEVERITY` on: info, warning, critical, or never")
 	c.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions([]string{"info", "warning", "critical", "never"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, names []string) error {
@@ -43,6 +44,11 @@ Exit status 3 says that there is a finding at or above --fail-on.`,
 		limit, err := parseFailOn(*failOn)
 		if err != nil {
 			return err
+		}
+		if *baseline != "" {
+			if m.baseline, err = readBaseline(*baseline); err != nil {
+				return err
+			}
 		}
 		seen, err := e.look(c.Context(), m, names)
 		if err != nil {

@@ -360,7 +360,7 @@ func TestDriftText(t *testing.T) {
 	now := &knob.Snapshot{Host: knob.Identity{Kernel: "6.12.10"}, Devices: []knob.Device{{Name: "eth0", Driver: "igb", Version: "6.12.10"}},
 		Settings: []knob.Setting{{Ref: ref, Value: knob.Text("")}}}
 	var b bytes.Buffer
-	printDrift(&b, was, now, knob.Diff(was, now))
+	printDrift(&b, was, now, diagnose.Drifted(was, now, nil))
 	golden(t, "drift.txt", b.String())
 }
 

@@ -24,7 +24,8 @@ import (
 type measureFlags struct {
 	duration time.Duration
 	level    int
-	from     string // folder or archive of texts instead of this host
+	from     string         // folder or archive of texts instead of this host
+	baseline *knob.Snapshot // to compare settings with, nil none
 }
 
 // addFrom lets a command read what somebody captured.
@@ -78,7 +79,7 @@ func (e *env) look(ctx context.Context, m *measureFlags, names []string) (*seen,
 		return nil, err
 	}
 	if m.from != "" {
-		return e.lookFrom(m.from, names)
+		return e.lookFrom(m, names)
 	}
 	h, err := e.openHost()
 	if err != nil {
@@ -89,8 +90,8 @@ func (e *env) look(ctx context.Context, m *measureFlags, names []string) (*seen,
 }
 
 // lookFrom diagnoses what was captured: nothing of this host is read.
-func (e *env) lookFrom(path string, names []string) (*seen, error) {
-	h, err := paste.Open(path)
+func (e *env) lookFrom(m *measureFlags, names []string) (*seen, error) {
+	h, err := paste.Open(m.from)
 	if err != nil {
 		return nil, &failure{exitFailed, err, []string{"--from takes what rxsteer bundle writes, or a folder with any of: interrupts, softirqs, softnet_stat, stat, ip-link.txt, proc_irq.txt, rps_cpus.txt, ethtool-S.txt …"}}
 	}
@@ -104,13 +105,13 @@ func (e *env) lookFrom(path string, names []string) (*seen, error) {
 	if sample := h.Sample(); sample != nil {
 		s.windows = []*collector.Sample{sample}
 	}
-	s.captured = path
+	s.captured = m.from
 	var events []diagnose.Event
 	for _, x := range h.Events {
 		events = append(events, diagnose.Event{Kind: x.Kind, Text: x.Text})
 	}
 	s.report = diagnose.Diagnose(diagnose.Input{
-		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: collector.Merge(s.windows...), Events: events, Devices: names,
+		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: collector.Merge(s.windows...), Events: events, Devices: names, Baseline: m.baseline,
 	})
 	return s, nil
 }
@@ -143,7 +144,7 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	}
 	s.report = diagnose.Diagnose(diagnose.Input{
 		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology,
-		Sample: collector.Merge(s.windows...), Windows: s.windows, Devices: names,
+		Sample: collector.Merge(s.windows...), Windows: s.windows, Devices: names, Baseline: m.baseline,
 	})
 	return &s, nil
 }
@@ -219,9 +220,13 @@ func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what s
 }
 
 func (e *env) newSampler(h *hostRooms, level int, interval time.Duration, ring *collector.Ring) *collector.Sampler {
-	return collector.New(collector.Config{
+	c := collector.Config{
 		FS: e.fs, Level: level, Interval: interval, Ring: ring, RXQueue: h.rxQueue, Attach: e.attach,
-	})
+	}
+	if h.ethtool != nil {
+		c.Statistics = h.ethtool
+	}
+	return collector.New(c)
 }
 
 // refused is why level 1 is not possible here, as a failure with what grants it.

@@ -63,8 +63,8 @@ var weights = map[knob.Kind]struct {
 	knob.BusyRead:           {Info, "applications poll queues themselves"},
 }
 
-// Drifted lists what differs between a baseline and now, on what both hold: settings that can be
-// written, worst first. seen tells when a difference was seen first; nil where nobody watched.
+// Drifted lists what differs between a baseline and now, on the host and the devices of the
+// baseline: settings that can be written, worst first. seen tells when a difference was seen first; nil where nobody watched.
 func Drifted(was, now *knob.Snapshot, seen func(knob.Ref) (time.Time, bool)) []Drift {
 	out := []Drift{}
 	if was == nil || now == nil {
@@ -73,7 +73,7 @@ func Drifted(was, now *knob.Snapshot, seen func(knob.Ref) (time.Time, bool)) []D
 	updates := updated(was, now)
 	for _, d := range knob.Diff(was, now) {
 		dev := d.Target.Device()
-		if !knob.Writable(d.Knob) || dev != "" && (!has(was, dev) || !has(now, dev)) {
+		if !knob.Writable(d.Knob) || dev != "" && !has(was, dev) {
 			continue
 		}
 		w := weights[d.Knob]
@@ -184,6 +184,13 @@ func (v *view) drift(r *Report) {
 	}
 	for _, device := range slices.Sorted(maps.Keys(of)) {
 		all := of[device]
+		if device != "" && !has(v.in.Snapshot, device) {
+			r.Findings = append(r.Findings, Finding{ID: "RX801", Severity: Critical, Subject: device, Site: Site{CPU: -1},
+				Summary:  fmt.Sprintf("%s of the baseline of %s is not there any more", device, saved),
+				Evidence: Evidence{{"differences", len(all)}, {"baseline_taken", saved}},
+				Remedy:   "renamed, removed, moved to another network namespace, or its driver failed: the kernel's log tells; then save a new baseline"})
+			continue
+		}
 		subject := cmp.Or(device, "host")
 		f := Finding{ID: "RX801", Severity: all[0].Severity, Subject: subject, Evidence: Evidence{{"differences", len(all)}, {"baseline_taken", saved}}, Site: Site{Device: device, CPU: -1}}
 		var names []string

@@ -28,9 +28,11 @@ const (
 	// per poll on the machines measured.
 	irqCost = 700
 	// irqShare is the part of a CPU in interrupts that is worth moderation, and perIRQ the packets
-	// per interrupt below which moderation would merge them.
-	irqShare = 0.05
-	perIRQ   = 2
+	// per interrupt below which moderation would merge them; with fewer than leastPerIRQ the interrupts
+	// are not for received packets.
+	irqShare    = 0.05
+	perIRQ      = 2
+	leastPerIRQ = 0.8
 	// busyPollPerS is what polls from process context must exceed.
 	busyPollPerS = 1000
 	// oneThread is the part of a device's polls that one CPU does for several of its queues.
@@ -262,18 +264,18 @@ func (v *view) costly(r *Report, device string, p pacing) {
 	}
 	packets := v.rate(device) * v.seconds / float64(max(1, all))
 	cost := ratio(float64(byCPU[worst])*irqCost, float64(v.s.Interval))
-	if packets == 0 || packets > perIRQ || cost < irqShare {
+	if packets < leastPerIRQ || packets > perIRQ || cost < irqShare {
 		return
 	}
 	usecs, adaptive, known := v.usecs(device, p.queue)
 	f := Finding{ID: "RX502", Severity: Info, Subject: device, Site: Site{Device: device, CPU: -1},
-		Summary: fmt.Sprintf("%s interrupts for every %.1f packets: %.0f/s on cpu %d cost about %s of it (estimated at %d ns each)", device, packets, float64(byCPU[worst])/v.seconds, worst, percent(cost), irqCost),
+		Summary: fmt.Sprintf("%s interrupts for every %.1f packets: %.0f times/s on cpu %d cost about %s of it (estimated at %d ns each)", device, packets, float64(byCPU[worst])/v.seconds, worst, percent(cost), irqCost),
 		Evidence: Evidence{{"irqs_per_s", float64(byCPU[worst]) / v.seconds}, {"packets_per_irq", packets}, {"cpu", worst},
 			{"estimated_cost_of_cpu_ratio", cost}, {"cpu_receive_softirq_ratio", v.pressure(worst)}},
 		Remedy: fmt.Sprintf("ethtool -C %s adaptive-rx on, or rx-usecs 20: a few µs of delay for one interrupt in several packets. Leave it where every µs of latency counts", device)}
 	if known {
 		f.Evidence = append(f.Evidence, Fact{"rx_usecs", usecs}, Fact{"adaptive_rx", adaptive})
-	} else {
+	} else if v.setting(knob.Coalesce, knob.Target(device)).IsAbsent() {
 		f.Remedy = fmt.Sprintf("the device has no moderation to set: napi_defer_hard_irqs and gro_flush_timeout of %s make the kernel wait instead; leave it where every µs of latency counts", device)
 	}
 	if v.pressure(worst) >= hotRatio {

@@ -25,6 +25,16 @@ var rules = []rule{
 	{ids: []ID{"RX207"}, settings: true, look: (*view).takenQueues},
 	{ids: []ID{"RX401"}, look: (*view).squeezes},
 	{ids: []ID{"RX403"}, look: (*view).backlogDrops},
+	{ids: []ID{"RX402"}, look: (*view).ringDrops},
+	{ids: []ID{"RX404"}, look: (*view).pauses},
+	{ids: []ID{"RX405"}, look: (*view).shaped},
+	{ids: []ID{"RX406"}, look: (*view).sockets},
+	{ids: []ID{"RX501", "RX502", "RX503"}, settings: true, look: (*view).moderation},
+	{ids: []ID{"RX504"}, look: (*view).busyPolling},
+	{ids: []ID{"RX505"}, look: (*view).threads},
+	{ids: []ID{"RX601", "RX604"}, settings: true, look: (*view).offloads},
+	{ids: []ID{"RX602"}, look: (*view).wire},
+	{ids: []ID{"RX801"}, settings: true, look: (*view).drift},
 }
 
 // symptoms are what a CPU (and the device whose packets heat it, "" none) may suffer from a cause; they
@@ -32,6 +42,8 @@ var rules = []rule{
 var symptoms = []func(v *view, cpu int, device string) (Symptom, bool){
 	(*view).squeeze,
 	(*view).drops,
+	(*view).ringLoss,
+	(*view).pausing,
 }
 
 // explained reports whether a finding so far has this symptom.
