@@ -65,15 +65,20 @@ fuzz: need-go ## every fuzzer for FUZZTIME (5s)
 	    echo "fuzz $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg >/tmp/fuzz.$$$$ 2>&1 || { cat /tmp/fuzz.$$$$; exit 1; }; rm -f /tmp/fuzz.$$$$; \
 	  done; done
 
-.PHONY: lab lab-ci lab-matrix
-lab: need-go deps ## every VM scenario and the kernel matrix, one table (long)
-	$(SUDO) $(GO) run ./lab/vm all
-lab-ci: need-go deps ## the part of the lab that CI runs
-	$(SUDO) $(GO) run ./lab/vm ci
-lab-matrix: need-go deps ## BPF and attribution on four kernels
-	$(SUDO) $(GO) run ./lab/vm matrix
-lab-%: need-go deps ## one VM scenario, e.g. make lab-igb-udp-hash
-	$(SUDO) $(GO) run ./lab/vm run $*
+.PHONY: lab lab-ci lab-matrix lab-list rxlab
+rxlab: need-go deps
+	@$(GO) build -o $(BIN)/rxlab ./lab/vm
+lab: rxlab ## every VM scenario, the kernel matrix and the map's truth, one table (long)
+	$(SUDO) $(BIN)/rxlab all
+lab-ci: rxlab ## the part of the lab that CI runs: two kernels, igb and virtio
+	$(SUDO) $(BIN)/rxlab ci
+	$(SUDO) $(GO) test -tags lab -count=1 ./lab/vm/qemu
+lab-matrix: rxlab ## BPF objects, hooks and attribution on four kernels
+	$(SUDO) $(BIN)/rxlab matrix
+lab-list: rxlab ## the scenarios
+	@$(BIN)/rxlab list
+lab-%: rxlab ## one VM scenario, e.g. make lab-igb-udp-hash
+	$(SUDO) $(BIN)/rxlab run $*
 
 .PHONY: bench
 bench: need-go deps build ## cost per packet, attach, read, status: ratios beside an A/A control
