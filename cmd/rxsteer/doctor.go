@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -142,6 +143,38 @@ func (e *env) examine(ctx context.Context, h *hostRooms) (*doctorDoc, error) {
 	return doc, nil
 }
 
+// netdevLost is what is lost without a command of the netdev family (and the Linux that brought it).
+var netdevLost = map[string]string{
+	"queue-get":  "the kernel's own map of queues to NAPIs (6.8); names are used instead",
+	"napi-get":   "the kernel's own map of NAPIs to interrupts (6.8); names are used instead",
+	"qstats-get": "counters of queues in one form for all drivers (6.9); ethtool -S is used instead",
+	"napi-set":   "settings of a single NAPI instance cannot be changed (6.13)",
+}
+
+// familyChecks says which messages of a netlink family the kernel answers: those it does in one
+// line, then each it does not. Of ethtool nothing is lost, for the ioctl asks the same of the driver.
+func familyChecks(family string, has map[string]bool, lost map[string]string) []check {
+	var yes, no []string
+	for _, m := range slices.Sorted(maps.Keys(has)) {
+		if has[m] {
+			yes = append(yes, m)
+		} else {
+			no = append(no, m)
+		}
+	}
+	out := []check{{Area: areaNetlink, Name: family + ": " + strings.Join(yes, ", "), OK: true}}
+	if len(yes) == 0 {
+		out = nil
+	}
+	if len(no) > 0 && lost == nil {
+		return append(out, check{Area: areaNetlink, Name: family + ": " + strings.Join(no, ", "), Why: "this kernel's family has no such message", Lost: "nothing where the driver answers the older ioctl"})
+	}
+	for _, m := range no {
+		out = append(out, check{Area: areaNetlink, Name: family + ": " + m, Why: "this kernel's family has no such command", Lost: lost[m]})
+	}
+	return out
+}
+
 // messages are what is asked of drivers over netlink or ioctl, and what is lost where no
 // driver of this host answers.
 var messages = []struct {
@@ -182,7 +215,10 @@ func messageChecks(snap *knob.Snapshot) []check {
 			c.Lost = m.lost
 			c.Why = "no interface here answers"
 			if len(no) > 0 {
-				c.Why = strings.Join(no[:min(len(no), 3)], "; ")
+				c.Why = no[0]
+			}
+			if len(no) > 1 {
+				c.Why += fmt.Sprintf(" (and %d more do not answer)", len(no)-1)
 			}
 		}
 		out = append(out, c)
@@ -286,7 +322,7 @@ func printDoctor(w io.Writer, doc *doctorDoc, p palette, width int) {
 				printed = true
 			}
 			if c.OK {
-				fmt.Fprintln(w, "  "+p.green("yes")+"  "+c.Name)
+				wrap(w, width, "  "+p.green("yes")+"  ", "       ", c.Name)
 				continue
 			}
 			fmt.Fprintln(w, "  "+p.red("no")+"   "+c.Name)

@@ -408,3 +408,22 @@ func TestProgress(t *testing.T) {
 		})
 	}
 }
+
+func TestFamilyChecks(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		has  map[string]bool
+		lost map[string]string
+		want []check
+	}{
+		{"all", map[string]bool{"b": true, "a": true}, nil, []check{{Area: areaNetlink, Name: "f: a, b", OK: true}}},
+		{"some by ioctl", map[string]bool{"a": true, "b": false, "c": false}, nil, []check{{Area: areaNetlink, Name: "f: a", OK: true},
+			{Area: areaNetlink, Name: "f: b, c", Why: "this kernel's family has no such message", Lost: "nothing where the driver answers the older ioctl"}}},
+		{"none, and what is lost", map[string]bool{"a": false}, map[string]string{"a": "much"}, []check{
+			{Area: areaNetlink, Name: "f: a", Why: "this kernel's family has no such command", Lost: "much"}}},
+	} {
+		if diff := cmp.Diff(tc.want, familyChecks("f", tc.has, tc.lost)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
+		}
+	}
+}

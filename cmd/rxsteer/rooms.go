@@ -122,7 +122,7 @@ func (e *env) openHost() (*hostRooms, error) {
 	if c, err := ethtool.New(); err == nil {
 		h.closers = append(h.closers, c.Close)
 		h.ethtool, h.sources.Ethtool, config.Ethtool = c, c, c
-		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "ethtool", OK: true})
+		h.netlink = append(h.netlink, familyChecks("ethtool", c.Messages(), nil)...)
 	} else {
 		config.EthtoolReason = err.Error()
 		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "ethtool", Why: err.Error(),
@@ -131,7 +131,7 @@ func (e *env) openHost() (*hostRooms, error) {
 	if c, err := netdev.New(); err == nil {
 		h.closers = append(h.closers, c.Close)
 		h.sources.Netdev, config.Netdev = c, c
-		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "netdev", OK: true})
+		h.netlink = append(h.netlink, familyChecks("netdev", c.Commands(), netdevLost)...)
 	} else {
 		config.NetdevReason = err.Error()
 		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "netdev", Why: err.Error(),
