@@ -49,6 +49,7 @@ func Merge(samples ...*Sample) *Sample {
 		for i := range s.Drivers {
 			drivers.at(s.Drivers[i].IfIndex).add(&s.Drivers[i])
 		}
+		m.Established = s.Established
 		for name, n := range s.Protocols {
 			if m.Protocols == nil {
 				m.Protocols = map[string]uint64{}

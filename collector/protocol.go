@@ -8,6 +8,9 @@ import (
 	"github.com/rxsteer/rxsteer/internal/host/procfs"
 )
 
+// established is the one of them that is no counter.
+const established = "TcpCurrEstab"
+
 // readProtocols reads the counters of IP, TCP and UDP of the reader's own network
 // namespace. A host without IPv6 has no snmp6: not a gap.
 func (r *Reading) readProtocols(fsys host.FS) {
@@ -41,7 +44,11 @@ func (d *difference) protocols() {
 		return
 	}
 	d.s.Protocols = map[string]uint64{}
+	d.s.Established = d.cur.Protocols[established]
 	for name, now := range d.cur.Protocols {
+		if name == established {
+			continue
+		}
 		if n := d.up64(subject{name, -1}, d.prev.Protocols[name], now); n > 0 {
 			d.s.Protocols[name] = n
 		}

@@ -46,6 +46,8 @@ type Sample struct {
 	// namespace, by their names in nstat(8) ("UdpInDatagrams", "TcpExtListenDrops"). One that stood
 	// still is left out; nil: not read.
 	Protocols map[string]uint64 `json:"protocols,omitempty"`
+	// Established is the TCP connections open at the end, a level: TcpCurrEstab; 0 where not told.
+	Established uint64 `json:"established,omitempty"`
 	// Unmeasured names what this Sample could not see, and why.
 	Unmeasured []Unmeasured `json:"unmeasured,omitempty"`
 	// Lost counts events the BPF programs could not record, by cause.

@@ -119,7 +119,7 @@ var placement = []Entry{
 		Do:       "Leave those queues alone; steer among the rest.", Verify: "Their owner still receives.", Reading: []string{"Documentation/networking/af_xdp.rst"}},
 	{ID: "RX208", Title: "fewer active flows than queues",
 		Cause:    "Each flow uses one queue; idle queues with few flows are no fault.",
-		Measured: "Active flows and busy queues.", Do: "Nothing.", Verify: "", Reading: []string{scaling}},
+		Measured: "Busy queues, and as a bound of the flows the TCP connections open now and opened meanwhile, where nearly all packets are TCP. Reported where the interface was asked for or its CPU is hot.", Do: "Nothing to steer; RFS moves the protocol work of a large flow to its reader.", Verify: "More connections use more queues.", Reading: []string{scaling}},
 	{ID: "RX301", Title: "too few queues for the load and RPS off",
 		Cause:    "A single-queue device (or one with fewer queues than the load needs, or a virtual one with no interrupt of its own) has all receive work on the polling CPU unless RPS spreads its protocol part.",
 		Measured: "Receive queues against usable CPUs, rps_cpus, which CPU polls and for how long, which others are free.",

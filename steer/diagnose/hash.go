@@ -18,6 +18,8 @@ const (
 	// fragmented is the part of IP packets that are fragments above which ports are no help:
 	// a fragment has none (all but the first), and with ports in the hash parts ways with the first.
 	fragmented = 0.05
+	// nearlyAll is the part of the packets that must be TCP for its connections to be the flows.
+	nearlyAll = 0.95
 )
 
 // hashFields reports RX203: a queue full of flows that the hash could tell apart by their ports.
@@ -28,7 +30,7 @@ func (v *view) hashFields(r *Report) {
 		}
 		load, shares := v.queueLoad(d.Name), v.tableShares(d.Name)
 		queue, share := load.busiest()
-		if len(shares) < 2 || !uneven(share, shares[queue]) || v.rate(d.Name) < minPackets {
+		if len(shares) < 2 || !uneven(share, shares[queue]) || v.rate(d.Name) < minPackets || r.tells(d.Name, queue) {
 			continue
 		}
 		for _, proto := range []string{"udp", "tcp"} {
@@ -140,4 +142,52 @@ func (v *view) protocol(proto string) (v4, v6 float64) {
 func (v *view) fragments() float64 {
 	p := v.s.Protocols
 	return part(p["IpReasmReqds"]+p["Ip6ReasmReqds"], p["IpInReceives"]+p["Ip6InReceives"])
+}
+
+// fewFlows is RX208: idle queues of a device that has fewer flows than queues. The number of flows is known
+// where nearly all is TCP: no more than the connections open now and those opened meanwhile.
+func (v *view) fewFlows(r *Report) {
+	opened := v.s.Protocols["TcpActiveOpens"] + v.s.Protocols["TcpPassiveOpens"]
+	flows := v.s.Established + opened
+	if v.s.Established == 0 {
+		return
+	}
+	var all float64
+	for _, d := range v.s.Devices {
+		if d.Name != "lo" && v.nics[d.Name].Kind != nic.Stack {
+			all += float64(d.RXPackets)
+		}
+	}
+	tcp := float64(v.s.Protocols["TcpInSegs"]) - v.received("lo")*v.seconds
+	for _, name := range v.steered() {
+		load, queues := v.queueLoad(name), v.rxQueues(name)
+		queue, share := load.busiest()
+		idle := len(queues) - len(load.busy())
+		if idle == 0 || len(queues) < 2 || float64(flows) >= float64(len(queues)) || tcp < nearlyAll*all || !uneven(share, 1/float64(len(queues))) || r.tells(name, queue) && !v.hotOnly(r, name) {
+			continue
+		}
+		if !slices.Contains(v.in.Devices, name) && !v.hotOnly(r, name) {
+			r.checked("%s: %d of %d queues idle, for there are at most %d flows", name, idle, len(queues), flows)
+			continue
+		}
+		r.Findings = append(r.Findings, Finding{ID: "RX208", Severity: Info, Subject: name,
+			Summary:  fmt.Sprintf("%s has %d queues for at most %d flows: a flow uses one queue, so %d idle queues are no fault", name, len(queues), flows, idle),
+			Evidence: Evidence{{"rx_queues", len(queues)}, {"idle_queues", idle}, {"flows_at_most", flows}, {"established_tcp", v.s.Established}, {"busiest_queue_share_ratio", share}},
+			Remedy:   "nothing to steer; more flows (connections) would use more queues, RFS moves the protocol work of a large one to its reader",
+			Site:     Site{Device: name, CPU: -1}})
+	}
+}
+
+// hotOnly reports whether all that was found about a device is that its CPU is hot.
+func (v *view) hotOnly(r *Report, device string) bool {
+	found := false
+	for _, f := range r.Findings {
+		if f.Site.Device == device {
+			if f.ID != "RX101" {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
 }

@@ -1,5 +1,7 @@
 package diagnose
 
+import "slices"
+
 // rule looks for one family of findings. doc.go says how one is added.
 type rule struct {
 	ids []ID // what it may report as findings
@@ -13,7 +15,9 @@ type rule struct {
 // r.Checked what it looked at and found in order.
 var rules = []rule{
 	{ids: []ID{"RX201", "RX202", "RX206", "RX701"}, settings: true, look: (*view).tables},
+	{ids: []ID{"RX204"}, look: (*view).unhashable},
 	{ids: []ID{"RX203"}, look: (*view).hashFields},
+	{ids: []ID{"RX702"}, settings: true, look: (*view).halfTuned},
 	{ids: []ID{"RX101", "RX102", "RX301", "RX303"}, look: (*view).concentrated},
 	{ids: []ID{"RX102"}, look: (*view).crowded},
 	{ids: []ID{"RX103"}, look: (*view).remote},
@@ -22,6 +26,10 @@ var rules = []rule{
 	{ids: []ID{"RX107"}, look: (*view).misplaced},
 	{ids: []ID{"RX106"}, look: (*view).managed},
 	{ids: []ID{"RX303"}, look: (*view).masks},
+	{ids: []ID{"RX302"}, look: (*view).needlessRPS},
+	{ids: []ID{"RX304"}, settings: true, look: (*view).halfRFS},
+	{ids: []ID{"RX305"}, look: (*view).transmit},
+	{ids: []ID{"RX208"}, look: (*view).fewFlows},
 	{ids: []ID{"RX207"}, settings: true, look: (*view).takenQueues},
 	{ids: []ID{"RX401"}, look: (*view).squeezes},
 	{ids: []ID{"RX403"}, look: (*view).backlogDrops},
@@ -56,6 +64,13 @@ func (r *Report) explained(s Symptom) bool {
 		}
 	}
 	return false
+}
+
+// tells reports whether a finding so far names a queue of a device as where its load is.
+func (r *Report) tells(device string, queue int) bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool {
+		return f.Site.Device == device && slices.Contains(f.Site.Queues, queue)
+	})
 }
 
 // caused reports whether a cause was found for the load of a device.

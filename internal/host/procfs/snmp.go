@@ -10,12 +10,13 @@ const maxSNMP = 4096
 
 // gauges are figures in /proc/net/snmp that do not count.
 var gauges = map[string]bool{
-	"IpForwarding": true, "IpDefaultTTL": true, "TcpRtoAlgorithm": true, "TcpRtoMin": true, "TcpRtoMax": true, "TcpMaxConn": true, "TcpCurrEstab": true,
+	"IpForwarding": true, "IpDefaultTTL": true, "TcpRtoAlgorithm": true, "TcpRtoMin": true, "TcpRtoMax": true, "TcpMaxConn": true,
 }
 
 // ParseSNMP reads /proc/net/snmp, /proc/net/netstat (a line of names, a line of numbers, both after
 // "Udp:") or /proc/net/snmp6 ("Udp6InDatagrams 7"), by the names nstat(8) prints: "UdpInDatagrams",
-// "TcpExtListenDrops", "Udp6InDatagrams". Figures that do not count are left out. The error is an *Error.
+// "TcpExtListenDrops", "Udp6InDatagrams". Figures that do not count are left out, but for TcpCurrEstab, the open
+// connections. The error is an *Error.
 func ParseSNMP(file string, text []byte) (map[string]uint64, error) {
 	out := map[string]uint64{}
 	r := &reader{file: file, rest: text}
