@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/internal/host/paste"
 )
@@ -122,7 +121,7 @@ func (e *env) collect(ctx context.Context, b paste.Bundle, m *measureFlags, name
 	}
 	point(1)
 	b.AddSettings(e.fs)
-	saved := paste.Saved{NICs: nics}
+	saved := paste.Saved{NICs: nics, Windows: windows}
 	if saved.Snapshot, err = h.machine.Snapshot(ctx, names...); err != nil {
 		return err
 	}
@@ -151,12 +150,7 @@ func (e *env) collect(ctx context.Context, b paste.Bundle, m *measureFlags, name
 	b["status.txt"] = bytes.Clone(text.Bytes())
 	text.Reset()
 	printDoctor(&text, doctor, palette{}, defaultWidth)
-	b["doctor.txt"] = bytes.Clone(text.Bytes())
-	text.Reset()
-	if err := printJSON(&text, collector.Merge(windows...)); err != nil {
-		return err
-	}
-	b["sample.json"] = text.Bytes()
+	b["doctor.txt"] = text.Bytes()
 	return nil
 }
 

@@ -102,8 +102,12 @@ func (e *env) lookFrom(m *measureFlags, names []string) (*seen, error) {
 	if err := checkInterfaces(s.nics, names); err != nil {
 		return nil, err
 	}
-	if sample := h.Sample(); sample != nil {
-		s.windows = []*collector.Sample{sample}
+	// What was measured, where a bundle holds it, not what its texts let be counted again.
+	measured := h.Saved.Windows
+	if s.windows = measured; len(measured) == 0 {
+		if sample := h.Sample(); sample != nil {
+			s.windows = []*collector.Sample{sample}
+		}
 	}
 	s.captured = m.from
 	var events []diagnose.Event
@@ -111,7 +115,7 @@ func (e *env) lookFrom(m *measureFlags, names []string) (*seen, error) {
 		events = append(events, diagnose.Event{Kind: x.Kind, Text: x.Text})
 	}
 	s.report = diagnose.Diagnose(diagnose.Input{
-		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: collector.Merge(s.windows...), Events: events, Devices: names, Baseline: m.baseline,
+		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: collector.Merge(s.windows...), Windows: measured, Events: events, Devices: names, Baseline: m.baseline,
 	})
 	return s, nil
 }

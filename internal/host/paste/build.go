@@ -244,6 +244,7 @@ func (h *Host) NICs() []nic.NIC {
 		}
 		if l != nil {
 			n.Up, n.MTU, n.Master = l.Up(), l.MTU, l.Master
+			n.Driver = cmp.Or(n.Driver, l.Kind) // as the kernel's own DEVTYPE names it
 			if n.Kind == nic.Stack && l.Peer != "" {
 				n.Lower = []string{l.Peer}
 			}

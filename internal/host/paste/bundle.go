@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
@@ -30,6 +32,7 @@ const (
 	snapshotFile = "snapshot.json"
 	nicsFile     = "nics.json"
 	topologyFile = "topology.json"
+	samplesFile  = "samples.json"
 )
 
 // Saved is what a bundle holds of rxsteer's own types, nil where it does not.
@@ -37,11 +40,13 @@ type Saved struct {
 	Snapshot *knob.Snapshot
 	NICs     []nic.NIC
 	Topology *topo.Topology
+	// Windows is what was measured, in order.
+	Windows []*collector.Sample
 }
 
 // Save puts rxsteer's own types into the bundle.
 func (b Bundle) Save(s Saved) error {
-	for name, v := range map[string]any{snapshotFile: s.Snapshot, nicsFile: s.NICs, topologyFile: s.Topology} {
+	for name, v := range map[string]any{snapshotFile: s.Snapshot, nicsFile: s.NICs, topologyFile: s.Topology, samplesFile: s.Windows} {
 		j, err := json.MarshalIndent(v, "", " ")
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", name, err)
@@ -76,6 +81,21 @@ func (s *Saved) load(name string, text []byte) error {
 		if err = json.Unmarshal(text, v); err == nil {
 			slices.SortFunc(v.CPUs, func(a, b topo.CPU) int { return a.ID - b.ID })
 			s.Topology = v
+		}
+	case samplesFile:
+		var v []*collector.Sample
+		if err = json.Unmarshal(text, &v); err == nil {
+			for _, x := range v {
+				switch {
+				case x == nil || x.Interval <= 0:
+					err = errors.New("a sample of no time")
+				case x.Version > collector.SampleVersion:
+					err = fmt.Errorf("version %d, this program knows %d", x.Version, collector.SampleVersion)
+				}
+			}
+		}
+		if err == nil {
+			s.Windows = v
 		}
 	}
 	if err != nil {

@@ -92,7 +92,8 @@ func TestBundleOfAHost(t *testing.T) {
 	b.AddSettings(at(0))
 	b.AddCounters(at(0), 0, time.Unix(1700000000, 0))
 	b.AddCounters(at(1), 1, time.Unix(1700000020, 0))
-	if err := b.Save(Saved{Snapshot: snapshot, NICs: nics, Topology: tp}); err != nil {
+	windows := []*collector.Sample{{Version: 1, Interval: time.Second, Level: 1, CPUs: []collector.CPU{{CPU: 5, Tail: 7}}, NAPIs: []collector.NAPI{{Device: "eth0", Polls: 3}}}, {Version: 1, Interval: 2 * time.Second}}
+	if err := b.Save(Saved{Snapshot: snapshot, NICs: nics, Topology: tp, Windows: windows}); err != nil {
 		t.Fatal(err)
 	}
 	b.Mask(Masker{Hosts: []string{"db7"}})
@@ -126,6 +127,9 @@ func TestBundleOfAHost(t *testing.T) {
 	if d := cmp.Diff(taken.String(), got.String()); d != "" {
 		t.Errorf("snapshot (-want +got):\n%s", d)
 	}
+	if d := cmp.Diff(windows, h.Saved.Windows); d != "" {
+		t.Errorf("windows (-want +got):\n%s", d)
+	}
 	if g := h.NICs(); len(g) != 1 || g[0].MAC == nics[0].MAC || g[0].Queues[0].RPS != cpuset.Of(1) {
 		t.Errorf("NICs = %+v", g)
 	}
@@ -153,9 +157,9 @@ func TestBundleOfThisHost(t *testing.T) {
 
 func TestBundleWithBrokenTypes(t *testing.T) {
 	h := open(t, map[string]string{
-		"snapshot.json": "{\n \"version\": 99\n}", "nics.json": "[\n{,", "topology.json": "{\n\n\"CPUs\": 3}", "online": "0\n",
+		"snapshot.json": "{\n \"version\": 99\n}", "nics.json": "[\n{,", "topology.json": "{\n\n\"CPUs\": 3}", "samples.json": "[null]", "online": "0\n",
 	})
-	want := []string{"parse nics.json:2: ", "parse snapshot.json: version 99, this program knows ", "parse topology.json:3: "}
+	want := []string{"parse nics.json:2: ", "parse samples.json: a sample of no time", "parse snapshot.json: version 99, this program knows ", "parse topology.json:3: "}
 	if len(h.Notes) != len(want) {
 		t.Fatalf("notes = %v, want %d", h.Notes, len(want))
 	}

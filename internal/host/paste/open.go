@@ -226,7 +226,7 @@ var kinds = []string{
 
 func nameOf(base string) (fileName, bool) {
 	n := fileName{point: 1, single: true}
-	if base == snapshotFile || base == nicsFile || base == topologyFile {
+	if base == snapshotFile || base == nicsFile || base == topologyFile || base == samplesFile {
 		n.kind = base
 		return n, true
 	}
@@ -356,7 +356,7 @@ func (h *Host) read(n fileName, file string, b []byte, unnamed map[string]*Devic
 		*map[string]*cpuset.Set{"online": &h.Online, "possible": &h.Possible, "isolated": &h.Isolated, "nohz_full": &h.NoHzFull}[n.kind] = set
 	case "cmdline":
 		h.CmdLine = strings.TrimSpace(string(b[:min(len(b), 1<<16)]))
-	case snapshotFile, nicsFile, topologyFile:
+	case snapshotFile, nicsFile, topologyFile, samplesFile:
 		fail(h.Saved.load(n.kind, b))
 	case "uname":
 		h.uname(file, string(b[:min(len(b), 4096)]))
