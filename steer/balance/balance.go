@@ -332,7 +332,11 @@ func (s *solver) heat(as []Assignment) float64 {
 
 // moves lists what differs from the start.
 func (s *solver) moves(as []Assignment) []Move {
-	var out []Move
+	n := s.count(as)
+	if n == 0 {
+		return nil
+	}
+	out := make([]Move, 0, n)
 	for i, a := range as {
 		d := &s.Devices[i]
 		for q, c := range a.IRQ {

@@ -24,7 +24,7 @@ func (p *packing) greedy(cur *state) bool {
 	for _, l := range cur.load {
 		mean += l / float64(m)
 	}
-	g := rsspp{p: p, need: make([]float64, m), sign: make([]int, m), over: newMinTree(m), under: newMinTree(m), left: make([]int32, m), from: make([]int32, m+1)}
+	g := rsspp{p: p, need: make([]float64, m), sign: make([]int, m), over: newMinTree(m), under: newMinTree(m), left: make([]int32, m+1)}
 	nOver, nUnder := 0, 0
 	for c, l := range cur.load {
 		switch d := l - mean; {
@@ -39,18 +39,7 @@ func (p *packing) greedy(cur *state) bool {
 	if nOver == 0 || nUnder == 0 {
 		return true
 	}
-	for _, h := range p.home {
-		g.from[h+1]++
-	}
-	for c := range m {
-		g.from[c+1] += g.from[c]
-	}
-	g.items = make([]int32, len(p.w))
-	copy(g.left, g.from)
-	for i, h := range p.home {
-		g.items[g.left[h]] = int32(i)
-		g.left[h]++
-	}
+	g.items, g.from = p.byHome()
 	g.bin = make([]int32, len(p.w))
 	g.best = make([]int32, len(p.w))
 	g.search()

@@ -51,6 +51,8 @@ type packing struct {
 	// uniform: every item can go to every bin and weighs w there.
 	uniform bool
 
+	items, from []int32 // of byHome
+
 	bound, floor float64 // of the whole problem
 	other        int     // moves already made
 }
@@ -94,6 +96,30 @@ func (p *packing) sort() {
 		w[to], base[to], home[to], kind[to], id[to] = k.w, p.base[k.i], p.home[k.i], p.kind[k.i], p.id[k.i]
 	}
 	p.w, p.base, p.home, p.kind, p.id = w, base, home, kind, id
+}
+
+// byHome lists the items of each bin, biggest first: items[from[c]:from[c+1]].
+func (p *packing) byHome() (items, from []int32) {
+	if p.items != nil {
+		return p.items, p.from
+	}
+	n, m := len(p.w), len(p.back)
+	ints := make([]int32, n+2*m+1)
+	items, from = ints[:n], ints[n:n+m+1]
+	next := ints[n+m+1:]
+	for _, h := range p.home {
+		from[h+1]++
+	}
+	for c := range m {
+		from[c+1] += from[c]
+	}
+	copy(next, from)
+	for i, h := range p.home {
+		items[next[h]] = int32(i)
+		next[h]++
+	}
+	p.items, p.from = items, from
+	return items, from
 }
 
 // state is an assignment of items with the sums that follow from it.

@@ -168,20 +168,7 @@ func (p *packing) evict(cur *state, level float64, how eviction) {
 	if how == mice {
 		room = min(room, level/2)
 	}
-	// Items by bin, biggest first.
-	from := make([]int32, len(p.back)+1)
-	for _, h := range p.home {
-		from[h+1]++
-	}
-	for c := range p.back {
-		from[c+1] += from[c]
-	}
-	items, fill := make([]int32, len(p.w)), make([]int32, len(p.back))
-	copy(fill, from)
-	for i, h := range p.home {
-		items[fill[h]] = int32(i)
-		fill[h]++
-	}
+	items, from := p.byHome()
 	for c := range int32(len(p.back)) {
 		excess := cur.load[c] - level
 		if g := p.core[c]; g >= 0 {
