@@ -1,0 +1,339 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rxsteer/rxsteer/lab/bench/steering/outcome"
+)
+
+// host is the guest's device and its counters.
+type host struct {
+	dev   string
+	cpus  int
+	irqs  []int // by queue
+	sock  int
+	sizes int // of the table
+}
+
+var vector = regexp.MustCompile(`^eth0-(?:rx|TxRx|rxtx)-?([0-9]+)$`)
+
+func openHost(dev string) (*host, error) {
+	h := &host{dev: dev, cpus: runtime.NumCPU()}
+	text, err := os.ReadFile("/proc/interrupts")
+	if err != nil {
+		return nil, err
+	}
+	byQueue := map[int]int{}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		if m := vector.FindStringSubmatch(f[len(f)-1]); m != nil {
+			q, err := strconv.Atoi(m[1])
+			if err != nil {
+				return nil, err
+			}
+			if byQueue[q], err = strconv.Atoi(strings.TrimSuffix(f[0], ":")); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for q := range len(byQueue) {
+		irq, ok := byQueue[q]
+		if !ok {
+			return nil, fmt.Errorf("find vectors of %s: none of queue %d", dev, q)
+		}
+		h.irqs = append(h.irqs, irq)
+	}
+	if len(h.irqs) < 2 {
+		return nil, fmt.Errorf("find vectors of %s: %d", dev, len(h.irqs))
+	}
+	if h.sock, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("open socket: %w", err)
+	}
+	if h.sizes, err = h.tableSize(); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+func (h *host) close() { unix.Close(h.sock) }
+
+// Of include/uapi/linux/ethtool.h: struct ethtool_rxfh_indir is u32 cmd, size, ring_index[size].
+const (
+	getTable = 0x38 // ETHTOOL_GRXFHINDIR
+	setTable = 0x39 // ETHTOOL_SRXFHINDIR
+)
+
+func (h *host) ethtool(words []uint32) error {
+	type ifreq struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	r := ifreq{data: unsafe.Pointer(&words[0])}
+	copy(r.name[:unix.IFNAMSIZ-1], h.dev)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(h.sock), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&r)))
+	runtime.KeepAlive(words)
+	if errno != 0 {
+		return fmt.Errorf("ethtool command %#x of %s: %w", words[0], h.dev, errno)
+	}
+	return nil
+}
+
+func (h *host) tableSize() (int, error) {
+	w := []uint32{getTable, 0}
+	err := h.ethtool(w)
+	return int(w[1]), err
+}
+
+func (h *host) table() ([]int, error) {
+	w := make([]uint32, 2+h.sizes)
+	w[0], w[1] = getTable, uint32(h.sizes)
+	if err := h.ethtool(w); err != nil {
+		return nil, err
+	}
+	t := make([]int, h.sizes)
+	for b := range t {
+		t[b] = int(w[2+b])
+	}
+	return t, nil
+}
+
+func (h *host) setTable(t []int) error {
+	w := []uint32{setTable, uint32(len(t))}
+	for _, q := range t {
+		w = append(w, uint32(q))
+	}
+	return h.ethtool(w)
+}
+
+func (h *host) pin(queue, cpu int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/irq/%d/smp_affinity_list", h.irqs[queue]), []byte(strconv.Itoa(cpu)), 0)
+}
+
+// set makes one of the states that arms start from.
+func (h *host) set(state string) error {
+	table := make([]int, h.sizes)
+	for b := range table {
+		table[b] = b % len(h.irqs)
+		if state == outcome.Skewed && b%5 > 0 {
+			table[b] = 0 // four of five buckets
+		}
+	}
+	if err := h.setTable(table); err != nil {
+		return err
+	}
+	for q := range h.irqs {
+		cpu := q % h.cpus
+		if state == outcome.OneCPU {
+			cpu = 0
+		}
+		if err := h.pin(q, cpu); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settings are what arms change.
+type settings struct {
+	table    []int
+	affinity []string // by queue
+}
+
+func (h *host) settings() (*settings, error) {
+	t, err := h.table()
+	if err != nil {
+		return nil, err
+	}
+	s := &settings{table: t}
+	for _, irq := range h.irqs {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/irq/%d/smp_affinity_list", irq))
+		if err != nil {
+			return nil, err
+		}
+		s.affinity = append(s.affinity, strings.TrimSpace(string(text)))
+	}
+	return s, nil
+}
+
+func (s *settings) changed(o *settings) (buckets, vectors int) {
+	for b := range s.table {
+		if s.table[b] != o.table[b] {
+			buckets++
+		}
+	}
+	for q := range s.affinity {
+		if s.affinity[q] != o.affinity[q] {
+			vectors++
+		}
+	}
+	return buckets, vectors
+}
+
+// counters are cumulative.
+type counters struct {
+	processed []uint64 // packets by CPU, softnet_stat
+	delivered uint64   // UDP datagrams
+	drops     uint64   // of the device, of the backlog, of sockets
+}
+
+func (c *counters) minus(o *counters) []uint64 {
+	d := slices.Clone(c.processed)
+	for i := range d {
+		d[i] -= o.processed[i]
+	}
+	return d
+}
+
+func (h *host) counters() (*counters, error) {
+	c := &counters{processed: make([]uint64, h.cpus)}
+	text, err := os.ReadFile("/proc/net/softnet_stat")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 13 {
+			return nil, fmt.Errorf("parse softnet_stat: %d columns", len(f))
+		}
+		var v [3]uint64
+		for i, k := range []int{0, 1, 12} { // processed, dropped, CPU
+			if v[i], err = strconv.ParseUint(f[k], 16, 32); err != nil {
+				return nil, err
+			}
+		}
+		if int(v[2]) < h.cpus {
+			c.processed[v[2]] = v[0]
+		}
+		c.drops += v[1]
+	}
+	for _, name := range []string{"rx_dropped", "rx_missed_errors", "rx_fifo_errors"} {
+		text, err := os.ReadFile(filepath.Join("/sys/class/net", h.dev, "statistics", name))
+		if err != nil {
+			return nil, err
+		}
+		v, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		c.drops += v
+	}
+	if text, err = os.ReadFile("/proc/net/snmp"); err != nil {
+		return nil, err
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0] != "Udp:" {
+			continue
+		}
+		if names == nil {
+			names = f
+			continue
+		}
+		for i, name := range names {
+			if name != "InDatagrams" && name != "RcvbufErrors" {
+				continue
+			}
+			v, err := strconv.ParseUint(f[i], 10, 64)
+			if err != nil {
+				return nil, err
+			}
+			if name == "InDatagrams" {
+				c.delivered = v
+			} else {
+				c.drops += v
+			}
+		}
+	}
+	return c, nil
+}
+
+// ownCPU is the CPU time of this process.
+func ownCPU() (time.Duration, error) {
+	var u unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
+}
+
+type probed struct {
+	p50, p99 time.Duration
+	lost     int // mice of which nothing came back
+	err      error
+}
+
+var requests = 1000 // above those of the lab's shell functions
+
+// probe sends mice of several source ports from the sender's side and takes their round trips: the
+// median of their medians and the worst of their 99th percentiles.
+func probe(d time.Duration) probed {
+	const mice = 4
+	var names []string
+	for range mice {
+		requests++
+		base := fmt.Sprintf("/share/req/%d", requests)
+		cmd := fmt.Sprintf("rxtraffic probe --to 10.77.0.2:9001 --rate 50 --for %v --json 2>/dev/null\n", d)
+		if err := os.WriteFile(base+".new", []byte(cmd), 0o644); err != nil {
+			return probed{err: err}
+		}
+		if err := os.Rename(base+".new", base+".cmd"); err != nil {
+			return probed{err: err}
+		}
+		names = append(names, base)
+	}
+	var p50 []time.Duration
+	var out probed
+	until := time.Now().Add(d + 20*time.Second)
+	for _, base := range names {
+		for {
+			if _, err := os.Stat(base + ".rc"); err == nil {
+				break
+			}
+			if time.Now().After(until) {
+				return probed{err: fmt.Errorf("probe: no answer from the sender's side")}
+			}
+			time.Sleep(50 * time.Millisecond) // 9p brings no notifications
+		}
+		text, err := os.ReadFile(base + ".out")
+		if err != nil {
+			return probed{err: err}
+		}
+		var r struct {
+			RTT struct {
+				Count uint64        `json:"count"`
+				P50   time.Duration `json:"p50_ns"`
+				P99   time.Duration `json:"p99_ns"`
+			} `json:"rtt"`
+		}
+		if err := json.Unmarshal(text, &r); err != nil {
+			return probed{err: fmt.Errorf("parse probe %q: %w", text, err)}
+		}
+		if r.RTT.Count == 0 {
+			fmt.Fprintf(os.Stderr, "probe: nothing came back: %s", text)
+			out.lost++
+			continue
+		}
+		p50 = append(p50, r.RTT.P50)
+		out.p99 = max(out.p99, r.RTT.P99)
+	}
+	if len(p50) > 0 {
+		slices.Sort(p50)
+		out.p50 = p50[len(p50)/2]
+	}
+	return out
+}
