@@ -26,7 +26,7 @@ func TestParse(t *testing.T) {
 
 func TestScriptNamesArms(t *testing.T) {
 	s := script("nothing,rsspp")
-	for _, want := range []string{"rxbenchsteerer -arms nothing,rsspp >rows.json", "--flows 64 --elephants 4 --share 0.5 --rate 4000", "rxburn --us 60 "} {
+	for _, want := range []string{"rxbenchsteerer -arms nothing,rsspp >rows.json", "--flows 64 --elephants 4 --share 0.5 --rate 2000", "rxburn --us 60 "} {
 		if !strings.Contains(s, want) {
 			t.Errorf("the script has no %q:\n%s", want, s)
 		}
