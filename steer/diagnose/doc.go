@@ -26,5 +26,7 @@
 //     catalogue_load.go: RX4xx–RX6xx, RX8xx). Whether a finding is looked for follows from the list of rules.
 //
 // Its tests build a world (diagnose_test.go), change one thing, and compare "ID severity subject
-// [symptoms]"; each has near misses that stay silent. docs/findings.md is generated from the catalogue.
+// [symptoms]"; each has near misses that stay silent. What people paste is a case in testdata/cases (an archive with
+// the findings it must show). docs/findings.md is generated from the catalogue and the cases:
+// go test ./steer/diagnose -run TestDocument -update.
 package diagnose

@@ -173,6 +173,13 @@ func (v *view) crowded(r *Report) {
 		}
 		f.Summary = fmt.Sprintf("vectors of %s of %s all go to cpu %d, while cpus %s take none%s", count(len(here), "busy queue"), strings.Join(names, ", "), cpu, free, busy)
 		f.Remedy = "give each busy queue's vector a CPU of its own on the device's node (smp_affinity), first of all; RPS over enough queues costs more than it gives"
+		// Masks that name other CPUs and are not followed are the cause, not the masks.
+		if i := slices.IndexFunc(r.Findings, func(x Finding) bool {
+			return x.ID == "RX104" && len(names) == 1 && x.Site.Device == names[0] && subset(byDevice[names[0]], x.Site.Queues)
+		}); i >= 0 {
+			r.Findings[i].Explains = append(r.Findings[i].Explains, Symptom{ID: f.ID, Subject: f.Subject, Summary: f.Summary, Evidence: f.Evidence})
+			continue
+		}
 		if wide > 0 {
 			f.Explains = append(f.Explains, v.wideMasks(cpu, wide, len(here)))
 		}
@@ -225,6 +232,10 @@ func (v *view) wide(device string, queues []int) int {
 		}
 	}
 	return n
+}
+
+func subset(a, of []int) bool {
+	return !slices.ContainsFunc(a, func(x int) bool { return !slices.Contains(of, x) })
 }
 
 // wideMasks is RX104 as part of RX102: a mask of several CPUs does not spread.
