@@ -48,7 +48,7 @@ func (s *solver) weights(device int, as []Assignment) Assignment {
 		return out
 	}
 	if w.alone {
-		ends = w.fewest(high)
+		ends = w.fewest(high, ends)
 	}
 	out.Table = make([]int, len(d.Buckets))
 	out.Weights = make([]int, len(out.IRQ))
@@ -108,69 +108,111 @@ func (r *runs) fill(level float64) (ends []int, ok bool) {
 	return ends, b == len(r.d.Buckets)
 }
 
-// fewest are the runs below the level that leave most buckets where they are. By dynamic
-// programming: best[b] is the fewest moves with b buckets given to the queues so far; the run of
-// a queue may begin anywhere in a window that only slides forward, whose least is kept in a deque.
-func (r *runs) fewest(level float64) []int {
-	n := len(r.d.Buckets)
-	const never = 1 << 30
-	best := make([]int, n+1)
-	for b := range best {
-		best[b] = never
+// need is, for each queue, how many of the first buckets it and those before it have to take
+// for the rest to go below the level; the counterpart of fill.
+func (r *runs) need(level float64) []int {
+	none := make([]float64, len(r.load))
+	ends := make([]int, len(r.at))
+	b := len(r.d.Buckets)
+	for q := len(r.at) - 1; q >= 0; q-- {
+		ends[q] = b
+		if c := r.at[q]; c >= 0 {
+			room := r.room(level, c, none)
+			var sum float64
+			for b > 0 && (sum+r.d.Buckets[b-1]*r.d.cost(q) <= room || r.d.Buckets[b-1] == 0) {
+				b--
+				sum += r.d.Buckets[b] * r.d.cost(q)
+			}
+		}
 	}
-	best[0] = 0
-	begin := make([][]int32, len(r.at)) // queue, end → where its run begins
-	added := make([]float64, len(r.load))
-	moved := make([]int, n+1) // buckets before b that are not of the queue
+	return ends
+}
+
+// fewest are the runs below the level that leave most buckets where they are; no two queues share a
+// core. By dynamic programming: best[b] is the fewest moves with b buckets given to the queues
+// so far, b between need and most (fill). The run of a queue may begin anywhere in a window
+// that only slides forward, whose least is kept in a deque.
+func (r *runs) fewest(level float64, most []int) []int {
+	const never = 1 << 30
+	n := len(r.d.Buckets)
+	low := r.need(level)
+	none := make([]float64, len(r.load))
+	best, first := []int{0}, 0 // best[k] is for first+k buckets
+	begin := make([][]int32, len(r.at))
+	own := make([]int, n+1) // own[b] − own[a]: buckets in [a,b) that are of another queue
 	for q, c := range r.at {
-		begin[q] = make([]int32, n+1)
+		from, to := max(low[q], first), most[q]
 		if c < 0 {
-			for b := range begin[q] {
-				begin[q][b] = int32(b)
+			from, to = first, first+len(best)-1
+		}
+		begin[q] = make([]int32, max(0, to-from+1))
+		if c < 0 {
+			for k := range begin[q] {
+				begin[q][k] = int32(from + k)
 			}
 			continue
 		}
-		for b, now := range r.d.Table {
-			moved[b+1] = moved[b]
-			if now != q {
-				moved[b+1]++
+		own[first] = 0
+		for b := first; b < to; b++ {
+			own[b+1] = own[b]
+			if r.d.Table[b] != q {
+				own[b+1]++
 			}
 		}
-		room, cost := r.room(level, c, added), r.d.cost(q)
-		next := make([]int, n+1)
+		room, cost := r.room(level, c, none), r.d.cost(q)
+		next := make([]int, len(begin[q]))
+		value := func(b int) int { return best[b-first] - own[b] }
 		var deque []int
-		head, from := 0, 0
+		head, left := 0, first
 		var sum float64
-		value := func(b int) int { return best[b] - moved[b] }
-		for b := 0; b <= n; b++ {
-			if b > 0 {
+		for b := first; b <= to; b++ {
+			if b > first {
 				sum += r.d.Buckets[b-1] * cost
 			}
-			for from < b && sum > room {
-				sum -= r.d.Buckets[from] * cost
-				from++
+			for left < b && sum > room {
+				sum -= r.d.Buckets[left] * cost
+				left++
 			}
-			if from == b {
+			if left == b {
 				sum = 0
 			}
-			for len(deque) > head && value(deque[len(deque)-1]) > value(b) {
-				deque = deque[:len(deque)-1]
+			if b-first < len(best) {
+				for len(deque) > head && value(deque[len(deque)-1]) > value(b) {
+					deque = deque[:len(deque)-1]
+				}
+				deque = append(deque, b)
 			}
-			deque = append(deque, b)
-			for deque[head] < from {
+			for head < len(deque) && deque[head] < left {
 				head++
 			}
-			next[b] = min(never, value(deque[head])+moved[b])
-			begin[q][b] = int32(deque[head])
+			if b < from {
+				continue
+			}
+			next[b-from] = never
+			if head < len(deque) {
+				next[b-from] = min(never, value(deque[head])+own[b])
+				begin[q][b-from] = int32(deque[head])
+			}
 		}
-		best = next
-		r.s.spend(n)
+		r.s.spend(to - first)
+		best, first = next, from
+	}
+	if len(best) == 0 || best[len(best)-1] >= never {
+		return most // sums that round differently from both ends
 	}
 	ends := make([]int, len(r.at))
+	firsts := make([]int, len(r.at))
+	first = 0
+	for q, c := range r.at {
+		if c >= 0 {
+			first = max(low[q], first)
+		}
+		firsts[q] = first
+	}
 	b := n
 	for q := len(r.at) - 1; q >= 0; q-- {
 		ends[q] = b
-		b = int(begin[q][b])
+		b = int(begin[q][b-firsts[q]])
 	}
 	return ends
 }
