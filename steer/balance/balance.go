@@ -108,7 +108,7 @@ type Result struct {
 	Bound       float64      // no assignment is cooler than this
 	Gap         float64      // Hottest/Bound − 1, 0 where nothing is busy
 	Elephants   []Elephant   // biggest first
-	Optimal     bool         // proven: neither cooler nor as cool with fewer moves
+	Optimal     bool         // proven: none is cooler (below Slack all are equal), none as cool has fewer moves
 	Steps       int          // spent
 }
 
@@ -423,7 +423,7 @@ func (s *solver) tables(irq [][]int) (proven bool) {
 			at, ok := p.solve()
 			as = s.tablesOf(p, as, at)
 			s.offer(as)
-			proven = proven && ok
+			proven = proven && ok && !p.rough
 		}
 	}
 	solve()

@@ -508,29 +508,28 @@ func exhaustive(p balance.Problem) (hot float64, moves int) {
 
 func TestSmallInstancesAreOptimal(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	joint, siblings := 0, 0
-	for i := range 400 {
+	joint, siblings, rough := 0, 0, 0
+	for i := range 1500 {
 		var p balance.Problem
-		if i%2 == 0 {
+		if i%3 == 0 {
 			p = random(r, 3+r.IntN(4), 2+r.IntN(2))
 		} else {
 			p = odd(r, 2+r.IntN(2), 1+r.IntN(2), 3, 2)
 			p.Slack, p.Isolate = 0, false
 			for k := range p.Devices {
-				d := &p.Devices[k]
-				d.WeightsOnly = false
-				// Queues of one device that share a CPU at different costs are an approximation.
-				d.Cost = nil
+				p.Devices[k].WeightsOnly = false
 			}
 		}
 		hot, moves := exhaustive(p)
 		res := solve(t, p)
 		consistent(t, p, res)
+		if !res.Optimal {
+			// Two queues of a device on one CPU at different costs, or a sibling that only others load.
+			rough++
+			continue
+		}
 		if res.Hottest > hot*(1+1e-9) || len(res.Moves) != moves {
 			t.Fatalf("instance %d: hottest %g with %d moves, possible is %g with %d\n%+v\n%+v", i, res.Hottest, len(res.Moves), hot, moves, p, res)
-		}
-		if !res.Optimal {
-			t.Errorf("instance %d: the optimum is not called one: %+v", i, p)
 		}
 		for _, d := range p.Devices {
 			if d.May == balance.Table|balance.IRQ && len(res.Moves) > 0 {
@@ -541,9 +540,13 @@ func TestSmallInstancesAreOptimal(t *testing.T) {
 			siblings++
 		}
 	}
-	if joint < 10 || siblings < 10 {
+	if joint < 50 || siblings < 50 {
 		t.Errorf("only %d instances with both knobs and %d with siblings had moves", joint, siblings)
 	}
+	if rough > 200 {
+		t.Errorf("%d of 1500 small instances were not solved to the end", rough)
+	}
+	t.Logf("%d not solved to the end", rough)
 }
 
 func TestWeightsAreOptimal(t *testing.T) {

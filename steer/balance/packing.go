@@ -55,6 +55,7 @@ type packing struct {
 
 	bound, floor float64 // of the whole problem
 	other        int     // moves already made
+	rough        bool    // the packing leaves something out: what is best in it need not be best
 }
 
 const nowhere = -1

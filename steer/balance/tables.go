@@ -67,7 +67,9 @@ func (s *solver) tablePacking(as []Assignment) *tables {
 				first = q
 			}
 			p.uniform = p.uniform && d.cost(q) == d.cost(first)
-			if c := bins[cpu]; d.cost(q) < to[c] {
+			c := bins[cpu]
+			p.rough = p.rough || via[c] >= 0 && d.cost(q) != to[c] // an item stays in its queue or goes to the cheapest
+			if d.cost(q) < to[c] {
 				to[c], via[c] = d.cost(q), q
 			}
 		}
@@ -174,6 +176,13 @@ func (s *solver) bins(p *packing, load []float64, busy []bool, each func(use fun
 			p.mates[g] = append(p.mates[g], int32(bin))
 		}
 		p.core = append(p.core, g)
+	}
+	// What stays busy elsewhere is no cooler for any packing.
+	for c, l := range load {
+		if busy[c] && !used[c] {
+			p.floor = max(p.floor, l)
+			p.rough = p.rough || s.core[c] >= 0 && core[s.core[c]] >= 0
+		}
 	}
 	return bins
 }
