@@ -12,8 +12,9 @@ import (
 
 // rule is what a plan may say about one kind of setting.
 type rule struct {
-	part    string // what the target names after the device: "rx-", "irq-"; "" is the host, or a flow type where there are letters
+	part    string // what the target names after the device: "rx-", "irq-"; "" is the host, or the device where there is a list, a flow type where there are letters
 	set     bool   // value is a CPU set
+	list    bool   // value is a list of rx queues
 	letters string // value is some of these letters, each once and in this order; else an integer
 	empty   bool   // the set may be empty ("off")
 	ceiling int64  // highest integer, whatever a policy says
@@ -25,6 +26,7 @@ var rules = map[knob.Kind]rule{
 	knob.RPSCPUs:            {part: "rx-", set: true, empty: true},
 	knob.XPSCPUs:            {part: "tx-", set: true, empty: true},
 	knob.IRQAffinity:        {part: "irq-", set: true},
+	knob.RSSTable:           {list: true},
 	knob.RSSHashFields:      {letters: hashLetters},
 	knob.RPSFlowCnt:         {part: "rx-", ceiling: maxFlows},
 	knob.RPSSockFlowEntries: {ceiling: maxFlows},
@@ -64,6 +66,10 @@ func Check(c Change, cpus cpuset.Set) error {
 		if c.Target.Device() == "" || !flowTypes[c.Target.Part()] {
 			return wrong("target", "%s belongs to a target like \"eth0 udp4\", not to %q", c.Knob, c.Target)
 		}
+	case r.list:
+		if c.Target.Device() == "" || c.Target.Part() != "" {
+			return wrong("target", "%s belongs to a device like \"eth0\", not to %q", c.Knob, c.Target)
+		}
 	case r.part == "":
 		if c.Target != knob.Host {
 			return wrong("target", "%s belongs to the host, not to %q", c.Knob, c.Target)
@@ -97,8 +103,11 @@ func Check(c Change, cpus cpuset.Set) error {
 var flowTypes = map[string]bool{"tcp4": true, "udp4": true, "sctp4": true, "tcp6": true, "udp6": true, "sctp6": true}
 
 func (r rule) check(k knob.Kind, v knob.Value, wanted bool, cpus cpuset.Set) error {
-	if r.letters != "" {
+	switch {
+	case r.letters != "":
 		return checkLetters(k, v, r.letters)
+	case r.list:
+		return checkTable(k, v)
 	}
 	if !r.set {
 		var n int64
@@ -142,6 +151,28 @@ func checkLetters(k knob.Kind, v knob.Value, letters string) error {
 			return fmt.Errorf("%s %q: want some of %q, each once and in this order", k, text, letters)
 		}
 		rest = rest[i+1:]
+	}
+	return nil
+}
+
+// Bounds of an indirection table: no driver has more entries or queues.
+const (
+	maxTable  = 1 << 14
+	maxQueues = 1 << 11
+)
+
+func checkTable(k knob.Kind, v knob.Value) error {
+	var t []int
+	if err := v.Decode(&t); err != nil || len(t) == 0 {
+		return fmt.Errorf("%s takes a list of receive queues, one for each bucket, not %s", k, v.JSON())
+	}
+	if len(t) > maxTable {
+		return fmt.Errorf("%s of %d buckets is longer than %d", k, len(t), maxTable)
+	}
+	for i, q := range t {
+		if q < 0 || q > maxQueues {
+			return fmt.Errorf("%s names queue %d in bucket %d", k, q, i)
+		}
 	}
 	return nil
 }

@@ -158,18 +158,32 @@ func (m *maker) serve(f diagnose.Finding) {
 		return
 	}
 	switch f.ID {
-	case "RX301", "RX303":
+	case "RX301", "RX303", "RX204", "RX206", "RX701":
 		m.rps(f)
-	case "RX102":
+	case "RX302":
+		m.rpsOff(f)
+	case "RX102", "RX103", "RX107":
 		m.vectors(f)
+	case "RX201":
+		m.table(f)
 	case "RX203":
 		m.hash(f)
-	case "RX101":
-		m.p.reason("RX101 of %s: %s", f.Subject, f.Remedy)
-	case "RX401", "RX403":
-		m.p.reason("%s of %s: no lever before less work per CPU: %s", f.ID, f.Subject, f.Remedy)
+	case "RX305":
+		m.crossed(f)
+	case "RX702":
+		if len(f.Site.Flows) > 0 {
+			m.hash(f)
+			return
+		}
+		m.advise(f)
+	case "RX207", "RX208", "RX901": // nothing to do, or said by those they stand beside
+	default:
+		m.advise(f)
 	}
 }
+
+// advise passes on what a person may do and no plan does.
+func (m *maker) advise(f diagnose.Finding) { m.p.reason("%s of %s: %s", f.ID, f.Subject, f.Remedy) }
 
 func sum(by map[int]float64) (t float64) {
 	for _, c := range slices.Sorted(maps.Keys(by)) {
@@ -452,11 +466,12 @@ func nextPow2(n int) int {
 	return 1 << bits.Len(uint(n-1))
 }
 
-// vectors gives each busy queue of a device a CPU of its own (RX102).
+// vectors gives queues a CPU of their own: those that share one (RX102; the first stays), are far from the
+// device (RX103) or where they must not be (RX107).
 func (m *maker) vectors(f diagnose.Finding) {
 	dev := f.Site.Device
 	if !m.in.Policy.allows(knob.IRQAffinity) {
-		m.p.reason("RX102 of %s: the policy does not allow %s", dev, knob.IRQAffinity)
+		m.p.reason("%s of %s: the policy does not allow %s", f.ID, dev, knob.IRQAffinity)
 		return
 	}
 	i := slices.IndexFunc(m.in.NICs, func(n nic.NIC) bool { return n.Name == dev })
@@ -469,36 +484,52 @@ func (m *maker) vectors(f diagnose.Finding) {
 			continue
 		}
 		if q.KnownBy == nic.ByOrder || q.KnownBy == nic.Unknown {
-			m.p.reason("RX102 of %s: which vector serves rx-%d is a guess (%q): no vector is moved on a guess", dev, q.RX, q.KnownBy)
+			m.p.reason("%s of %s: which vector serves rx-%d is a guess (%q): no vector is moved on a guess", f.ID, dev, q.RX, q.KnownBy)
 			return
 		}
 		irqs[q.RX] = q.IRQ
 	}
+	moving := f.Site.Queues
+	if f.ID == "RX102" && f.Subject == dev && len(moving) > 0 {
+		moving = moving[1:] // the CPU keeps its first vector
+	}
 	candidates, where := m.candidates(dev, nil)
 	slices.SortStableFunc(candidates, func(a, b int) int { return cmp.Compare(m.background[a], m.background[b]) })
-	// The hot CPU keeps its first vector.
 	candidates = slices.DeleteFunc(candidates, func(c int) bool { return c == f.Site.CPU || m.background[c] > 0.5 })
 	if len(candidates) == 0 {
-		m.p.reason("RX102 of %s: no other CPU is %s and has room", dev, where)
+		m.p.reason("%s of %s: no other CPU is %s and has room", f.ID, dev, where)
 		return
 	}
-	for n, q := range f.Site.Queues {
-		if n == 0 {
-			continue
-		}
+	n := 0
+	for _, q := range moving {
 		irq, ok := irqs[q]
 		if !ok {
-			m.p.reason("RX102 of %s: the vector of rx-%d is not known", dev, q)
+			m.p.reason("%s of %s: the vector of rx-%d is not known", f.ID, dev, q)
 			continue
 		}
-		cpu := candidates[(n-1)%len(candidates)]
 		ref := knob.Ref{Knob: knob.IRQAffinity, Target: knob.On(dev, "irq-%d", irq)}
+		var managed bool
+		if m.in.Snapshot.Get(knob.Ref{Knob: knob.IRQManaged, Target: ref.Target}).Decode(&managed) == nil && managed {
+			m.p.reason("%s of %s: the kernel manages vector %d, nobody can move it", f.ID, dev, irq)
+			continue
+		}
+		if slices.ContainsFunc(m.p.Changes, func(c Change) bool { return c.Ref() == ref }) {
+			continue // another finding moves it already
+		}
+		cpu := candidates[n%len(candidates)]
 		from, to := m.in.Snapshot.Get(ref), knob.Set(cpuset.Of(cpu))
 		if !from.Known() || from.Equal(to) {
 			continue
 		}
-		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder,
-			Why:    fmt.Sprintf("rx-%d shares cpu %d with another busy queue; cpu %d is %s and has room", q, f.Site.CPU, cpu, where),
+		n++
+		why := fmt.Sprintf("rx-%d shares cpu %d with another busy queue; cpu %d is %s and has room", q, f.Site.CPU, cpu, where)
+		if f.ID != "RX102" {
+			why = fmt.Sprintf("%s; cpu %d is %s and has room", f.Summary, cpu, where)
+			if n > 1 {
+				why = fmt.Sprintf("as for the other queues of %s; cpu %d is %s and has room", dev, cpu, where)
+			}
+		}
+		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder, Why: why,
 			Expect: fmt.Sprintf("polls of rx-%d run on cpu %d", q, cpu)})
 	}
 }

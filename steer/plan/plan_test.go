@@ -189,6 +189,30 @@ func TestMake(t *testing.T) {
 		{"hash by ports, which the policy does not allow", host(nic.Physical, 4, "", 0.1, 0, 0, 0).find("RX203", 0, nil).but(func(in *Input) {
 			in.Policy.Knobs = []knob.Kind{knob.RPSCPUs}
 		}), "", "the policy does not allow rss-hash-fields"},
+		{"a table to be levelled", host(nic.Physical, 4, "", 0.1, 0, 0, 0).find("RX201", 0, nil).but(func(in *Input) {
+			in.set(knob.RSSTable, "eth0", knob.List([]int{0, 0, 0, 0, 0, 1, 2, 3}))
+		}), "rss-table eth0 0 0 0 0 0 1 2 3→0 0 1 2 3 1 2 3 reorder", ""},
+		{"a table that is even", host(nic.Physical, 4, "", 0.1, 0, 0, 0).find("RX201", 0, nil).but(func(in *Input) {
+			in.set(knob.RSSTable, "eth0", knob.List([]int{0, 1, 2, 0, 1}))
+		}), "", "already is as even as its size allows"},
+		{"RPS that costs", host(nic.Physical, 2, "0-1", 0.1, 0).find("RX302", -1, nil), "rps-cpus eth0 rx-0 0-1→off reorder\nrps-cpus eth0 rx-1 0-1→off reorder", ""},
+		{"vectors on the other node", host(nic.Physical, 2, "", 0.1, 0, 0, 0).find("RX103", -1, nil).but(func(in *Input) {
+			in.NICs[0].Node, in.Topology.CPUs[0].Node, in.Topology.CPUs[1].Node = 1, 0, 0
+			in.Topology.CPUs[2].Node, in.Topology.CPUs[3].Node = 1, 1
+		}), "irq-affinity eth0 irq-30 0→2 reorder\nirq-affinity eth0 irq-31 0→3 reorder", ""},
+		{"vectors on isolated CPUs", host(nic.Physical, 2, "", 0.1, 0, 0, 0).find("RX107", -1, nil).but(func(in *Input) { in.Topology.Isolated = cpuset.Of(0) }),
+			"irq-affinity eth0 irq-30 0→1 reorder\nirq-affinity eth0 irq-31 0→2 reorder", ""},
+		{"managed vectors", host(nic.Physical, 2, "", 0.1, 0, 0, 0).find("RX107", -1, nil).but(func(in *Input) { in.set(knob.IRQManaged, "eth0 irq-30", knob.Bool(true)) }),
+			"irq-affinity eth0 irq-31 0→1 reorder", "the kernel manages vector 30"},
+		{"one member of a bond hashes ports", host(nic.Physical, 4, "", 0.1, 0, 0, 0).find("RX702", 0, nil).but(func(in *Input) {
+			in.Report.Findings[0].Subject, in.Report.Findings[0].Site.Flows = "bond0", []string{"udp4"}
+			in.set(knob.RSSHashFields, "eth0 udp4", knob.Text("sd"))
+		}), "rss-hash-fields eth0 udp4 sd→sdfn reorder", ""},
+		{"transmit queues cross the vectors", host(nic.Physical, 2, "", 0.1, 0).find("RX305", -1, nil).but(func(in *Input) {
+			in.set(knob.IRQEffective, "eth0 irq-30", knob.Text("0"))
+			in.set(knob.IRQEffective, "eth0 irq-31", knob.Text("1"))
+		}), "xps-cpus eth0 tx-0 off→0 none\nxps-cpus eth0 tx-1 off→1 none", ""},
+		{"advice only", host(nic.Physical, 2, "", 0.1, 0).find("RX202", -1, nil), "", "RX202 of eth0: do it"},
 		{"another owner is named",
 			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) {
 				in.Snapshot.Owners = []knob.Owner{{Name: "tuned", Knobs: []knob.Kind{knob.RPSCPUs}, Settle: []string{"tuned-adm off"}}}
