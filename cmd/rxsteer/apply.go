@@ -333,7 +333,7 @@ type meter struct {
 }
 
 func (e *env) openMeter(ctx context.Context, h *hostRooms, level int, window time.Duration) (*meter, error) {
-	if len(h.queues) == 0 {
+	if h.nics == nil {
 		if _, err := h.inventory(ctx); err != nil {
 			return nil, err
 		}

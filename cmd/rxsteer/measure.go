@@ -135,6 +135,8 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	if s.windows, err = e.measure(ctx, h, m, "measuring "+nameList(names)); err != nil {
 		return nil, err
 	}
+	measured := collector.Merge(s.windows...)
+	linkNAPIs(s.nics, measured)
 	// Settings are read after measuring, so that a device that went away meanwhile is not judged
 	// by what it was.
 	if err := e.stillThere(ctx, h, names); err != nil {
@@ -148,7 +150,7 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	}
 	s.report = diagnose.Diagnose(diagnose.Input{
 		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology,
-		Sample: collector.Merge(s.windows...), Windows: s.windows, Devices: names, Baseline: m.baseline,
+		Sample: measured, Windows: s.windows, Devices: names, Baseline: m.baseline,
 	})
 	return &s, nil
 }

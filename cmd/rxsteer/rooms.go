@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/ethtool"
 	"github.com/rxsteer/rxsteer/internal/host"
@@ -30,16 +31,12 @@ type hostRooms struct {
 	netlink []check         // what of netlink works, for doctor
 	closers []func() error
 
-	queues map[napiID]int // rx queue of each NAPI, by the map
+	nics   []nic.NIC             // the last inventory
+	polled map[int][]nic.Polled // by ifindex: NAPIs that ran and that it did not name
 	// refresh, when set, reads the map again for a NAPI it does not hold, at most that often:
 	// for a process that outlives devices.
 	refresh time.Duration
 	read    time.Time // when the map was read
-}
-
-type napiID struct {
-	ifindex int
-	id      uint32
 }
 
 func (h *hostRooms) close() {
@@ -54,13 +51,11 @@ func (h *hostRooms) inventory(ctx context.Context) ([]nic.NIC, error) {
 		return nil, err
 	}
 	h.vectors.have(nics)
-	h.queues, h.read = map[napiID]int{}, time.Now()
-	for i := range nics {
-		for _, q := range nics[i].Queues {
-			if q.NAPI != 0 && q.RX != nic.None {
-				h.queues[napiID{nics[i].IfIndex, q.NAPI}] = q.RX
-			}
-		}
+	h.read = time.Now()
+	h.nics = slices.Clone(nics) // of our own: they change while a sampler runs
+	for i := range h.nics {
+		h.nics[i].Queues = slices.Clone(nics[i].Queues)
+		h.nics[i].LinkNAPIs(h.polled[h.nics[i].IfIndex], nil)
 	}
 	return nics, nil
 }
@@ -74,20 +69,65 @@ func (h *hostRooms) owners(ctx context.Context, nics []nic.NIC) ([]knob.Owner, e
 	return nic.Owners(ctx, src)
 }
 
-// rxQueue is the rx queue of a NAPI by the last inventory, −1 not known.
+// rxQueue is the rx queue of a NAPI that ran, by the last inventory and by the NAPIs that ran
+// before; nic.None not known.
 func (h *hostRooms) rxQueue(netns uint64, ifindex int, id uint32) int {
-	k := napiID{ifindex, id}
-	_, ok := h.queues[k]
-	if !ok && h.refresh > 0 && id != 0 && netns == h.netns() && time.Since(h.read) >= h.refresh {
+	if id == 0 || netns != h.netns() {
+		return nic.None
+	}
+	if q := h.queueOf(ifindex, id); q != nic.None {
+		return q
+	}
+	if h.refresh > 0 && time.Since(h.read) >= h.refresh {
 		h.read = time.Now()
 		if _, err := h.inventory(context.Background()); err != nil {
 			return nic.None // the next sample tries again
 		}
 	}
-	if q, ok := h.queues[k]; ok {
-		return q
+	i := slices.IndexFunc(h.nics, func(n nic.NIC) bool { return n.IfIndex == ifindex })
+	if i < 0 {
+		return nic.None
+	}
+	ran := nic.Polled{NAPI: id, CPU: nic.None}
+	if seen := h.polled[ifindex]; !slices.Contains(seen, ran) {
+		if len(seen) >= len(h.nics[i].Queues) { // NAPIs of a channel change ago
+			seen = nil
+		}
+		h.polled[ifindex] = append(seen, ran)
+		h.nics[i].LinkNAPIs(h.polled[ifindex], nil)
+	}
+	return h.queueOf(ifindex, id)
+}
+
+func (h *hostRooms) queueOf(ifindex int, id uint32) int {
+	for i := range h.nics {
+		if h.nics[i].IfIndex == ifindex {
+			return h.nics[i].NAPIAt(id)
+		}
 	}
 	return nic.None
+}
+
+// linkNAPIs adds what traffic has shown to the map.
+func linkNAPIs(nics []nic.NIC, s *collector.Sample) {
+	if s == nil {
+		return
+	}
+	var fired []nic.Fired
+	for _, q := range s.IRQs {
+		if q.Count > 0 {
+			fired = append(fired, nic.Fired{IRQ: q.IRQ, CPU: q.CPU})
+		}
+	}
+	for i := range nics {
+		var polled []nic.Polled
+		for _, p := range s.NAPIs {
+			if p.IfIndex == nics[i].IfIndex && p.Netns == nics[i].Netns && p.Polls > 0 {
+				polled = append(polled, nic.Polled{NAPI: p.ID, CPU: p.CPU})
+			}
+		}
+		nics[i].LinkNAPIs(polled, fired)
+	}
 }
 
 // netns is the inode of this network namespace, 0 not known.
@@ -137,6 +177,7 @@ func (e *env) openHost() (*hostRooms, error) {
 		h.netlink = append(h.netlink, check{Area: areaNetlink, Name: "netdev", Why: err.Error(),
 			Lost: "the kernel's own map of queues, NAPIs and interrupts (since Linux 6.8); names are used instead"})
 	}
+	h.polled = map[int][]nic.Polled{}
 	h.vectors = &vectorMap{sources: h.sources}
 	config.Vectors = h.vectors
 	m, err := knob.Open(config)

@@ -51,6 +51,7 @@ func (s *scan) mapQueues(d *device) {
 	m.learned()
 	m.crossCheck()
 	m.rows()
+	m.unlinked()
 	m.gaps()
 }
 
@@ -63,6 +64,7 @@ type mapping struct {
 	names   map[string]int
 	seen    int // vectors found, placed or not
 	control []candidate
+	napis   []netdev.NAPI // by id
 }
 
 // at returns the link of a queue that exists, nil for another.
@@ -99,6 +101,7 @@ func (m *mapping) readNetlink() {
 	if err != nil && !absent(err) {
 		m.problem("netdev netlink does not tell the NAPIs of %s: %v", m.Name, err)
 	}
+	m.napis = napis
 	byID := make(map[uint32]netdev.NAPI, len(napis))
 	for _, n := range napis {
 		byID[n.ID] = n
@@ -654,6 +657,26 @@ func (m *mapping) rows() {
 	slices.SortFunc(m.control, func(a, b candidate) int { return cmp.Compare(a.irq, b.irq) })
 	for _, c := range m.control {
 		m.Control = append(m.Control, Vector{IRQ: c.irq, Name: c.name})
+	}
+}
+
+// unlinked takes NAPIs that netlink tells without their queues, as of igb in Linux 6.12. Its
+// list is complete, of a device that is up.
+func (m *mapping) unlinked() {
+	if len(m.napis) == 0 || m.told() {
+		return
+	}
+	var ids []uint32
+	for _, n := range m.napis {
+		ids = append(ids, n.ID)
+	}
+	slices.Sort(ids)
+	m.linkInOrder(ids, true)
+	for i, q := range m.Queues {
+		k := slices.IndexFunc(m.napis, func(n netdev.NAPI) bool { return q.NAPI != 0 && n.ID == q.NAPI && n.PID != nil })
+		if k >= 0 {
+			m.Queues[i].Thread = *m.napis[k].PID
+		}
 	}
 }
 

@@ -21,7 +21,7 @@ const (
 	ByMSI     Source = "msi"     // the device's own folder (msi_irqs, vmbus channels) names the vectors
 	ByName    Source = "name"    // the action name, by the driver's grammar
 	ByLearned Source = "learned" // seen in traffic
-	ByOrder   Source = "order"   // MSI-X order only: a guess
+	ByOrder   Source = "order"   // order of MSI-X vectors or NAPI ids only: a guess
 	Unknown   Source = ""        // not known
 )
 
@@ -44,6 +44,7 @@ type Queue struct {
 	XSK       bool       `json:"xsk,omitempty"`    // an AF_XDP socket owns it, or it exists for one only
 	Thread    int        `json:"thread,omitempty"` // pid of the NAPI thread, 0 where polls follow the interrupt
 	KnownBy   Source     `json:"known_by"`
+	NAPIBy    Source     `json:"napi_by,omitempty"` // how NAPI is known where the kernel does not tell it
 	// Function is the PCI function of the vector where the interface spans
 	// several (multi-PF), else "".
 	Function string `json:"function,omitempty"`

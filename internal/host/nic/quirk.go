@@ -52,6 +52,8 @@ const (
 	// VectorNames: how the driver names its interrupts; internal/host/vector reads them. N is
 	// the queue, {if} the interface, {bdf} the PCI function.
 	VectorNames FactKind = "vector-names"
+	// ReceiveNAPIs: the NAPIs with an id are those of rx queues, added in queue order.
+	ReceiveNAPIs FactKind = "receive-napis"
 	// PercpuIRQ: one interrupt line that every CPU has its own copy of.
 	PercpuIRQ FactKind = "percpu-irq"
 )
@@ -95,6 +97,8 @@ var driverFacts = []Fact{
 	{Driver: "mlx5_core", Kind: KeepsIRQs, Source: "seastar issue 503; completion vectors live as long as the function, drivers/net/ethernet/mellanox/mlx5/core/pci_irq.c"},
 	{Driver: "mana", Kind: KeepsIRQs, Source: "mana_gd_setup_irqs, drivers/net/ethernet/microsoft/mana/gdma_main.c"},
 	{Driver: "gve", Kind: KeepsIRQs, Source: "gve_alloc_notify_blocks, drivers/net/ethernet/google/gve/gve_main.c"},
+	{Driver: "virtio_net", Kind: ReceiveNAPIs, Text: "also of queues not in use, which come last; those of tx queues have no id", Source: "virtnet_alloc_queues, drivers/net/virtio_net.c"},
+	{Driver: "vmxnet3", Kind: ReceiveNAPIs, Text: "they clean tx too, or its own interrupt does", Source: "vmxnet3_probe_device and vmxnet3_msix_tx, drivers/net/vmxnet3/vmxnet3_drv.c"},
 
 	// Names of vectors: internal/host/vector holds the grammar.
 	{Driver: "igb", Kind: VectorNames, Text: "{if}-TxRx-N or {if}-rx-N and {if}-tx-N; {if} is the link vector", Source: "seen on machines"},
