@@ -6,13 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host"
@@ -24,8 +27,9 @@ import (
 // The real kernel is driven by children of this test binary that live in a namespace of the
 // test's own: /proc/self then is theirs, and they can be killed like any rxsteer.
 const (
-	childDo    = "RXSTEER_TEST_DO"    // apply, recover, rollback
+	childDo    = "RXSTEER_TEST_DO"    // plan, apply, recover, rollback
 	childDir   = "RXSTEER_TEST_DIR"   // of the journal
+	childPlan  = "RXSTEER_TEST_PLAN"  // to apply; none: one is made
 	childPause = "RXSTEER_TEST_PAUSE" // "before N" or "after N": stop for ever around the N-th write
 )
 
@@ -54,23 +58,30 @@ func child(do string) error {
 	defer e.Close()
 	var res []*Result
 	switch do {
-	case "apply":
+	case "plan":
 		s, err := m.Snapshot(context.Background())
 		if err != nil {
 			return err
 		}
-		p := &plan.Plan{Version: plan.Version, Goal: plan.Balanced, Identity: plan.Identity{BootID: s.Host.BootID, Netns: s.Host.Netns, Kernel: s.Host.Kernel}}
-		online, err := cpuset.ParseList(s.Host.CPUs)
+		p, err := masksPlan(s)
 		if err != nil {
 			return err
 		}
-		for _, d := range s.Devices {
-			if d.Name == device {
-				p.Identity.Devices = []plan.Device{plan.Of(d)}
-				for q := range d.RXQueues {
-					ref := knob.Ref{Knob: knob.RPSCPUs, Target: knob.On(device, "rx-%d", q)}
-					p.Changes = append(p.Changes, plan.Change{Knob: ref.Knob, Target: ref.Target, From: s.Get(ref), To: knob.Set(online), Risk: plan.Reorder})
-				}
+		return json.NewEncoder(os.Stdout).Encode(p)
+	case "apply":
+		var p *plan.Plan
+		if text := os.Getenv(childPlan); text != "" {
+			p = &plan.Plan{}
+			if err := json.Unmarshal([]byte(text), p); err != nil {
+				return err
+			}
+		} else {
+			s, err := m.Snapshot(context.Background())
+			if err != nil {
+				return err
+			}
+			if p, err = masksPlan(s); err != nil {
+				return err
 			}
 		}
 		r, err := e.Apply(context.Background(), p, short)
@@ -92,6 +103,26 @@ func child(do string) error {
 		return errors.New("do " + do + "?")
 	}
 	return json.NewEncoder(os.Stdout).Encode(res)
+}
+
+// masksPlan sets the masks of all receive queues of the device to all CPUs.
+func masksPlan(s *knob.Snapshot) (*plan.Plan, error) {
+	p := &plan.Plan{Version: plan.Version, Goal: plan.Balanced, Identity: plan.Identity{BootID: s.Host.BootID, Netns: s.Host.Netns, Kernel: s.Host.Kernel}}
+	online, err := cpuset.ParseList(s.Host.CPUs)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range s.Devices {
+		if d.Name != device {
+			continue
+		}
+		p.Identity.Devices = []plan.Device{plan.Of(d)}
+		for q := range d.RXQueues {
+			ref := knob.Ref{Knob: knob.RPSCPUs, Target: knob.On(device, "rx-%d", q)}
+			p.Changes = append(p.Changes, plan.Change{Knob: ref.Knob, Target: ref.Target, From: s.Get(ref), To: knob.Set(online), Risk: plan.Reorder})
+		}
+	}
+	return p, nil
 }
 
 // pausing stops around one write, so that the parent can kill this process there.
@@ -235,4 +266,222 @@ func TestRealKill(t *testing.T) {
 			})
 		}
 	}
+}
+
+// refused runs a child that must fail, and returns what it says.
+func refused(t *testing.T, ns *testnet.NS, dir string, env ...string) string {
+	t.Helper()
+	c := ns.Command(t.Context(), os.Args[0], "-test.run=^$")
+	c.Env = append(append(os.Environ(), childDo+"=apply", childDir+"="+dir), env...)
+	var say strings.Builder
+	c.Stderr = &say
+	if err := c.Run(); err == nil {
+		t.Errorf("%v was not refused", env)
+	}
+	return say.String()
+}
+
+// Two applies at once: the second is refused, and changes nothing while the first is at it.
+func TestRealTwoAtOnce(t *testing.T) {
+	ns, dir := rig(t), t.TempDir()
+	before := masks(t, ns)
+	c := ns.Command(t.Context(), os.Args[0], "-test.run=^$")
+	c.Env = append(os.Environ(), childDo+"=apply", childDir+"="+dir, childPause+"=after 0")
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "paused\n" {
+		t.Fatalf("child says %q, %v", line, err)
+	}
+	middle := masks(t, ns)
+	if say := refused(t, ns, dir); !strings.Contains(say, ErrLocked.Error()) || !strings.Contains(say, fmt.Sprintf("pid %d", c.Process.Pid)) {
+		t.Errorf("the second says %q", say)
+	}
+	if diff := cmp.Diff(middle, masks(t, ns)); diff != "" {
+		t.Errorf("changed by the second (-want +got):\n%s", diff)
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait() // killed
+	if say := refused(t, ns, dir); !strings.Contains(say, ErrUnfinished.Error()) {
+		t.Errorf("apply over an unfinished transaction says %q", say)
+	}
+	run(t, ns, dir, "recover")
+	if diff := cmp.Diff(before, masks(t, ns)); diff != "" {
+		t.Errorf("recovered (-want +got):\n%s", diff)
+	}
+}
+
+// A journal that cannot be written, or only so far: nothing is changed, or it is put back.
+func TestRealDisk(t *testing.T) {
+	ns := rig(t)
+	before := masks(t, ns)
+	mount := func(t *testing.T, options string, flags uintptr) string {
+		dir := t.TempDir()
+		if err := unix.Mount("none", dir, "tmpfs", flags, options); err != nil {
+			t.Skipf("needs the right to mount: %v", err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(dir, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		return dir
+	}
+	t.Run("read-only", func(t *testing.T) {
+		if say := refused(t, ns, mount(t, "size=64k", unix.MS_RDONLY)); !strings.Contains(say, "read-only file system") {
+			t.Errorf("says %q", say)
+		}
+		if diff := cmp.Diff(before, masks(t, ns)); diff != "" {
+			t.Errorf("changed (-want +got):\n%s", diff)
+		}
+	})
+	p := plan.Plan{}
+	c := ns.Command(t.Context(), os.Args[0], "-test.run=^$")
+	c.Env = append(os.Environ(), childDo+"=plan", childDir+"="+t.TempDir())
+	text, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		t.Fatal(err)
+	}
+	whole := t.TempDir()
+	run(t, ns, whole, "apply")
+	st, err := os.Stat(filepath.Join(whole, journalFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, ns, whole, "rollback")
+	// tmpfs counts pages: the plan's explanation moves what follows over the edge of the last one,
+	// piece by piece.
+	page, size := os.Getpagesize(), int(st.Size())
+	pages := size/page + 2
+	full, pieces := 0, 12
+	for n := range pieces {
+		pad := pages*page - size + n*size/pieces
+		p.Reasons = []string{strings.Repeat("x", pad)}
+		text, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := mount(t, fmt.Sprintf("size=%d", (1+pages)*page), 0) // the lock's, and of the journal
+		c := ns.Command(t.Context(), os.Args[0], "-test.run=^$")
+		c.Env = append(os.Environ(), childDo+"=apply", childDir+"="+dir, childPlan+"="+string(text))
+		out, err := c.CombinedOutput()
+		kept := !strings.Contains(string(out), "no space left")
+		if kept && err != nil {
+			t.Errorf("%d: %v: %s", pad, err, out)
+		}
+		if diff := cmp.Diff(before, masks(t, ns)); !kept && diff != "" {
+			t.Errorf("%d: %s: host (-want +got):\n%s", pad, out, diff)
+		}
+		if err := unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, "size=1m"); err != nil {
+			t.Fatal(err)
+		}
+		if kept {
+			run(t, ns, dir, "rollback")
+		} else {
+			full++
+			run(t, ns, dir, "recover")
+		}
+		if diff := cmp.Diff(before, masks(t, ns)); diff != "" {
+			t.Errorf("%d: after recovery (-want +got):\n%s", pad, diff)
+		}
+	}
+	if full < pieces/2 {
+		t.Errorf("the disk was full %d times: the test tests too little", full)
+	}
+}
+
+// A plan of another device of the name, or of another namespace, is refused.
+func TestRealIdentity(t *testing.T) {
+	ns, dir := rig(t), t.TempDir()
+	c := ns.Command(t.Context(), os.Args[0], "-test.run=^$")
+	c.Env = append(os.Environ(), childDo+"=plan", childDir+"="+dir)
+	text, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := rig(t)
+	before := masks(t, other)
+	if say := refused(t, other, t.TempDir(), childPlan+"="+string(text)); !strings.Contains(say, "network namespace was") {
+		t.Errorf("in another namespace: %q", say)
+	}
+	if diff := cmp.Diff(before, masks(t, other)); diff != "" {
+		t.Errorf("other namespace (-want +got):\n%s", diff)
+	}
+	before = masks(t, ns)
+	ip := func(args ...string) {
+		t.Helper()
+		if err := ns.Run("ip", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ip("link", "set", device, "down")
+	ip("link", "set", device, "name", "was0")
+	if say := refused(t, ns, dir, childPlan+"="+string(text)); !strings.Contains(say, "there is no device "+device) {
+		t.Errorf("after renaming: %q", say)
+	}
+	ip("link", "add", device, "numrxqueues", "3", "numtxqueues", "3", "type", "veth", "peer", "name", "a9")
+	if say := refused(t, ns, dir, childPlan+"="+string(text)); !strings.Contains(say, "ifindex of "+device) {
+		t.Errorf("after another took the name: %q", say)
+	}
+	ip("link", "del", device)
+	ip("link", "set", "was0", "name", device)
+	if diff := cmp.Diff(before, masks(t, ns)); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+}
+
+// SIGKILL whenever it may come.
+func TestRealKillAnywhere(t *testing.T) {
+	ns := rig(t)
+	before := masks(t, ns)
+	ended := map[State]int{}
+	rounds := 12
+	for round := range rounds {
+		dir := t.TempDir()
+		c := ns.Command(t.Context(), os.Args[0], "-test.run=^$")
+		c.Env = append(os.Environ(), childDo+"=apply", childDir+"="+dir)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// From when the journal is there, for the start takes longest.
+		for deadline := time.Now().Add(10 * time.Second); ; {
+			if st, err := os.Stat(filepath.Join(dir, journalFile)); err == nil && st.Size() > 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("no journal")
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		time.Sleep(time.Duration(rand.Int64N(int64(120 * time.Millisecond))))
+		c.Process.Kill() // or it has ended
+		c.Wait()
+		run(t, ns, dir, "recover")
+		txs, _, err := History(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := State("never begun")
+		for _, x := range txs {
+			state = x.State
+		}
+		ended[state]++
+		if state == Kept {
+			run(t, ns, dir, "rollback")
+		}
+		if diff := cmp.Diff(before, masks(t, ns)); diff != "" {
+			t.Fatalf("round %d ended as %s (-want +got):\n%s", round, state, diff)
+		}
+	}
+	t.Logf("of %d rounds: %v", rounds, ended)
 }
