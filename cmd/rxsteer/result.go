@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/rxsteer/rxsteer/collector"
@@ -125,15 +126,38 @@ func printComparison(w io.Writer, doc *applyDoc, p palette) {
 			fmt.Sprintf("%5.1f %% (%3.0f %%)", 100*c.NetRX, 100*c.Share), fmt.Sprintf("%5.1f %% (%3.0f %%)", 100*a.NetRX, 100*a.Share))
 	}
 	b, a := doc.Before, doc.After
-	t.row("packets/s through the stack", fmt.Sprintf("%.0f", b.PacketsPS), fmt.Sprintf("%.0f", a.PacketsPS))
-	t.row("packets/s dropped before it", fmt.Sprintf("%.0f", b.DroppedPS), fmt.Sprintf("%.0f", a.DroppedPS))
-	t.row("time squeezes/s", fmt.Sprintf("%.0f", b.SqueezesPS), fmt.Sprintf("%.0f", a.SqueezesPS))
-	if v := doc.Verdict; v != nil {
+	v := doc.Verdict
+	if v == nil || len(v.Devices) == 0 {
+		t.row("packets/s through the stack", fmt.Sprintf("%.0f", b.PacketsPS), fmt.Sprintf("%.0f", a.PacketsPS))
+		t.row("packets/s dropped before it", fmt.Sprintf("%.0f", b.DroppedPS), fmt.Sprintf("%.0f", a.DroppedPS))
+	}
+	if v != nil {
+		of, elsewhere := "", "the rest of the host: "
+		if len(v.Devices) > 0 {
+			of = strings.Join(v.Devices, ", ") + ": "
+		}
 		for _, m := range v.Measures {
-			if m.Name == "receive_softirq_per_packet_ns" {
-				t.row("receive softirq per packet", fmt.Sprintf("%.0f ns", m.Before), fmt.Sprintf("%.0f ns", m.After))
+			show := func(what, format string, scale float64) {
+				t.row(what, fmt.Sprintf(format, m.Before*scale), fmt.Sprintf(format, m.After*scale))
+			}
+			switch m.Name {
+			case "packets_delivered_per_s":
+				if of != "" {
+					show(of+"packets/s delivered", "%.0f", 1)
+				}
+			case "dropped_of_offered_ratio":
+				if of != "" {
+					show(of+"dropped of those offered", "%.2f %%", 100)
+				}
+			case "receive_softirq_per_packet_ns":
+				show(of+"receive softirq per packet", "%.0f ns", 1)
+			case "background_packets_per_s":
+				show(elsewhere+"packets/s", "%.0f", 1)
+			case "background_busy_cpus":
+				show(elsewhere+"CPUs busy", "%.2f", 1)
 			}
 		}
 	}
+	t.row("time squeezes/s", fmt.Sprintf("%.0f", b.SqueezesPS), fmt.Sprintf("%.0f", a.SqueezesPS))
 	t.print(w, p)
 }
