@@ -83,6 +83,8 @@ type labRun struct {
 var labRuns = []labRun{
 	{"igb", []knob.Kind{knob.Channels, knob.Rings, knob.Coalesce, knob.RSSTable, knob.RSSHashFields, knob.Features, knob.RPSCPUs, knob.IRQAffinity}, "82576 of QEMU, kernel 6.12: testdata/lab/igb.txtar of internal/host/hosttest (TestScriptOnTheDriver, build tag lab)"},
 	{"virtio_net", []knob.Kind{knob.Channels, knob.RSSTable, knob.RSSHashFields, knob.RPSCPUs}, "QEMU with mq=on,rss=on, kernel 6.12: testdata/lab/virtio.txtar, same test"},
+	{"vmxnet3", []knob.Kind{knob.Rings, knob.RSSTable, knob.Features, knob.IRQAffinity}, "QEMU, kernel 6.12: testdata/lab/vmxnet3.txtar, same test"},
+	{"e1000e", []knob.Kind{knob.Rings, knob.Coalesce, knob.IRQAffinity}, "82574 of QEMU, kernel 6.12: testdata/lab/e1000e.txtar, same test"},
 	{"veth", []knob.Kind{knob.Channels, knob.RPSCPUs, knob.RPSFlowCnt, knob.XPSCPUs, knob.DeferHardIRQs, knob.GROFlushTimeout, knob.MTU}, "TestScriptsOnTheKernel in internal/host/hosttest"},
 }
 
