@@ -277,6 +277,8 @@ func (c *collection) parse() *Host {
 		h.nameDevice(d)
 	}
 	slices.SortFunc(h.Devices, func(a, b *Device) int { return cmp.Compare(a.Name, b.Name) })
+	h.order()
+	h.contradictions()
 	h.sets()
 	h.nameQueues()
 	h.Timed = !h.Points[0].Time.IsZero() && h.Points[1].Time.After(h.Points[0].Time)
