@@ -175,15 +175,10 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	m := &meter{ended: true, stop: func() {}}
 	var sample apply.Sampler // nil: no verdict
 	if f.duration > 0 {
-		if m, err = e.openMeter(ctx, h, f.level, f.window()); err != nil {
-			return err
-		}
-		sample = m.sample
+		sample = func(ctx context.Context, d time.Duration) (*collector.Sample, error) { return m.sample(ctx, d) }
 	}
-	defer m.close()
 	total := 2*f.duration + 2*f.window()
 	p := e.newProgress("starting", total)
-	m.watch = p
 	defer p.end()
 	// The watcher is there before the first write, so that a change that takes this process or
 	// its terminal away is undone too.
@@ -204,6 +199,14 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	if err != nil {
 		return err
 	}
+	// Who may not write need not measure; and what an earlier run left is put back before.
+	if sample != nil {
+		if m, err = e.openMeter(ctx, h, f.level, f.window()); err != nil {
+			return errors.Join(err, engine.Close())
+		}
+	}
+	m.watch = p
+	defer m.close()
 	res, applyErr := engine.Apply(ctx, pl, f.options())
 	applyErr = errors.Join(applyErr, watchErr)
 	p.end()
