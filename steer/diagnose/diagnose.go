@@ -103,7 +103,7 @@ func Diagnose(in Input) *Report {
 			rule.look(v, r)
 		}
 	}
-	r.note901("host")
+	v.note901(r)
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Or(-cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Subject, b.Subject))
 	})
@@ -119,7 +119,7 @@ func (r *Report) checked(format string, args ...any) {
 }
 
 // note901 adds RX901 when a gap weakens a conclusion.
-func (r *Report) note901(subject string) {
+func (v *view) note901(r *Report) {
 	var what, weak []string
 	for _, u := range r.Unmeasured {
 		if u.Weakens == "" {
@@ -136,11 +136,15 @@ func (r *Report) note901(subject string) {
 		return
 	}
 	slices.Sort(weak)
+	remedy := "run with the privileges and on the kernel that rxsteer doctor asks for; each gap says why under unmeasured"
+	if v.s.SinceBoot || v.s.Untimed {
+		remedy = "add the missing texts at two points in time (interrupts.0 and .1, stat, softnet_stat, with time.0 and .1), or take a bundle on the host: rxsteer bundle"
+	}
 	r.Findings = append(r.Findings, Finding{
-		ID: "RX901", Severity: Info, Subject: subject,
+		ID: "RX901", Severity: Info, Subject: "host",
 		Summary:  fmt.Sprintf("not measured: %s; weaker for it: %s", strings.Join(what, "; "), strings.Join(weak, ", ")),
 		Evidence: Evidence{{"gaps", len(what)}, {"weakens", strings.Join(weak, " ")}, {"level", r.Level}},
-		Remedy:   "run with the privileges and on the kernel that rxsteer doctor asks for; each gap says why under unmeasured",
+		Remedy:   remedy,
 		Site:     Site{CPU: -1},
 	})
 }

@@ -255,13 +255,17 @@ func (v *view) cause(cpu int) (Finding, bool) {
 func (v *view) causeLevel0(cpu int) (Finding, bool) {
 	irqs := map[string]uint64{}
 	queues := map[string][]int{}
+	busy := map[string][]int{}
+	for name := range v.nics {
+		busy[name] = v.queueLoad(name).busy()
+	}
 	for _, i := range v.s.IRQs {
 		if i.CPU != cpu || i.Count == 0 {
 			continue
 		}
 		for _, n := range v.nics {
 			for _, q := range n.Queues {
-				if q.IRQ == i.IRQ && q.RX >= 0 {
+				if q.IRQ == i.IRQ && q.RX >= 0 && slices.Contains(busy[n.Name], q.RX) {
 					irqs[n.Name] += i.Count
 					queues[n.Name] = append(queues[n.Name], q.RX)
 				}
