@@ -285,7 +285,7 @@ func TestSeveralNICs(t *testing.T) {
 	want := []string{
 		"br0 stack  up true, 0 queues, lower [eth1]",
 		"ens3 physical virtio_net up true, 2 queues, lower []",
-		"ens3.7 stack  up true, 0 queues, lower [ens3]",
+		"ens3.7 stack vlan up true, 0 queues, lower [ens3]",
 		"eth1 physical igb up false, 1 queues, lower []",
 	}
 	if d := cmp.Diff(want, got); d != "" {
