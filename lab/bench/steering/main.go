@@ -29,7 +29,7 @@ import (
 const usage = `Usage: steering [flags]
 
 Boots one guest of the lab (igb, four queues, four CPUs) and lets each arm work from each start
-in turn, under the same traffic; takes about four minutes. Needs root; see lab/README.md.
+in turn, under the same traffic; takes about three minutes. Needs root; see lab/README.md.
 
 `
 
@@ -180,7 +180,7 @@ func conditions(m qemu.Machine, kernel string) []string {
 			rate, elephants, burnUs),
 		"real ones: compare rows, not milliseconds with other machines. Every arm starts from the same settings: all vectors on",
 		"CPU 0 with an even table, or a vector per CPU with 85 % of the buckets in queue 0. *Even after*: the busiest CPU handles at",
-		"most 1.5 × the mean from then on. *Mice*: round trips of four probe flows in the last five seconds, the median of their",
+		"most 1.5 × the mean from then on. *Mice*: round trips of four probe flows in the last three seconds, the median of their",
 		"medians and the worst of their 99th percentiles. *Moves*: buckets + vectors, as seen in the table and in smp_affinity.",
 		"*Own CPU* of irqbalance, rxsteer and the loop in the guest. irqbalance runs with its default interval of ten seconds;",
 		"RSS++ is the greedy of `lab/rsspp` every half second with a vector per CPU, as its program has it. Regenerate with",

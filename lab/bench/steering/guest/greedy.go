@@ -175,11 +175,10 @@ func countBuckets(dev string, size int) (*bucketCount, error) {
 }
 
 func (c *bucketCount) read() ([]uint64, error) {
-	out := make([]uint64, c.size)
-	for b := range out {
-		if err := c.m.Lookup(uint32(b), &out[b]); err != nil {
-			return nil, fmt.Errorf("read bucket %d: %w", b, err)
-		}
+	keys, out := make([]uint32, c.size), make([]uint64, c.size)
+	var cursor ebpf.MapBatchCursor
+	if n, err := c.m.BatchLookup(&cursor, keys, out, nil); n != c.size && err != nil {
+		return nil, fmt.Errorf("read buckets: %d of %d: %w", n, c.size, err)
 	}
 	return out, nil
 }

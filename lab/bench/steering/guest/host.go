@@ -264,10 +264,10 @@ func (h *host) counters() (*counters, error) {
 	return c, nil
 }
 
-// ownCPU is the CPU time of this process.
+// ownCPU is the CPU time of this thread, which an arm within this process has to itself.
 func ownCPU() (time.Duration, error) {
 	var u unix.Rusage
-	err := unix.Getrusage(unix.RUSAGE_SELF, &u)
+	err := unix.Getrusage(unix.RUSAGE_THREAD, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), err
 }
 
@@ -298,7 +298,8 @@ func probe(d time.Duration) probed {
 	}
 	var p50 []time.Duration
 	var out probed
-	until := time.Now().Add(d + 20*time.Second)
+	time.Sleep(d) // the sender's side needs that long
+	until := time.Now().Add(20 * time.Second)
 	for _, base := range names {
 		for {
 			if _, err := os.Stat(base + ".rc"); err == nil {
@@ -307,7 +308,7 @@ func probe(d time.Duration) probed {
 			if time.Now().After(until) {
 				return probed{err: fmt.Errorf("probe: no answer from the sender's side")}
 			}
-			time.Sleep(50 * time.Millisecond) // 9p brings no notifications
+			time.Sleep(200 * time.Millisecond) // 9p brings no notifications
 		}
 		text, err := os.ReadFile(base + ".out")
 		if err != nil {

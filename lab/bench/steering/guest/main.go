@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -31,8 +32,8 @@ func main() {
 // Times of an arm.
 const (
 	warm   = 1500 * time.Millisecond // after the state was set
-	window = 5 * time.Second         // judged at the end, with probes
-	sample = 250 * time.Millisecond
+	window = 4 * time.Second         // judged at the end, with probes
+	sample = 500 * time.Millisecond
 )
 
 func run(names string, scale float64) error {
@@ -70,12 +71,12 @@ type arm struct {
 }
 
 var arms = map[string]arm{
-	"nothing":            {act: 2 * time.Second, run: func(context.Context, *host) (time.Duration, error) { return 0, nil }},
-	"irqbalance":         {act: 22 * time.Second, run: command("irqbalance", "--foreground")},
-	"irqbalance-oneshot": {act: 12 * time.Second, run: command("irqbalance", "--foreground", "--oneshot")},
-	"static":             {act: 4 * time.Second, run: static},
-	"rsspp":              {act: 8 * time.Second, run: greedy},
-	"rxsteer":            {act: 24 * time.Second, run: rxsteer, undo: rollback},
+	"nothing":            {act: 1 * time.Second, run: func(context.Context, *host) (time.Duration, error) { return 0, nil }},
+	"irqbalance":         {act: 17 * time.Second, run: command("irqbalance", "--foreground")},
+	"irqbalance-oneshot": {act: 11 * time.Second, run: command("irqbalance", "--foreground", "--oneshot")},
+	"static":             {act: 2 * time.Second, run: static},
+	"rsspp":              {act: 7 * time.Second, run: greedy},
+	"rxsteer":            {act: 14 * time.Second, run: rxsteer, undo: rollback},
 }
 
 // command runs a program until ctx ends.
@@ -178,6 +179,8 @@ func (h *host) measure(state, name string, a arm, act time.Duration) (*outcome.R
 	var actErr error
 	began := time.Now()
 	acting.Go(func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		var cpu time.Duration
 		cpu, actErr = a.run(ctx, h)
 		row.OwnCPU = cpu
