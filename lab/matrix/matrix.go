@@ -82,13 +82,19 @@ func (r *row) problems() []string {
 	return out
 }
 
+// Line is what came of one machine.
+type Line struct {
+	Machine, Result, Verdict string
+	Took                     time.Duration
+}
+
 // Run asks each machine and this host, prints the table and returns a Failure where an
 // answer is wrong. A kernel whose package is gone is a line, not a failure. bin are the
 // programs for guests, among them the probe.
-func Run(ctx context.Context, cache *qemu.Cache, bin []string, machines []qemu.Machine) error {
+func Run(ctx context.Context, cache *qemu.Cache, bin []string, machines []qemu.Machine) ([]Line, error) {
 	i := slices.IndexFunc(bin, func(b string) bool { return filepath.Base(b) == "rxprobe" })
 	if i < 0 {
-		return &qemu.Failure{Code: qemu.ExitLab, Line: "matrix: rxprobe is not among the programs"}
+		return nil, &qemu.Failure{Code: qemu.ExitLab, Line: "matrix: rxprobe is not among the programs"}
 	}
 	var rows []row
 	for _, m := range machines {
@@ -139,7 +145,8 @@ func thisHost(ctx context.Context, probe string) row {
 	return r
 }
 
-func report(rows []row) error {
+func report(rows []row) ([]Line, error) {
+	var lines []Line
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nkernel\tnic\tobjects\thooks\tattributed/burnt\tours/fexit\ts\tverdict")
 	var wrong, broken []string
@@ -163,6 +170,7 @@ func report(rows []row) error {
 		}
 		if r.err != nil {
 			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t-\t%.0f\t%s\n", a.Kernel, r.machine, r.took.Seconds(), verdict)
+			lines = append(lines, Line{a.Kernel + " " + r.machine, "-", verdict, r.took})
 			continue
 		}
 		loaded, live := 0, 0
@@ -189,15 +197,16 @@ func report(rows []row) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%.3f (%s, %d packets)\t%s\t%.0f\t%s\n", a.Kernel, r.machine, loaded, len(a.Objects), hooks,
 			a.Rig.Ratio, a.Rig.Name, a.Rig.Packets, fexit, r.took.Seconds(), verdict)
+		lines = append(lines, Line{a.Kernel + " " + r.machine, fmt.Sprintf("%d of %d objects, %s hooks, attributed/burnt %.3f", loaded, len(a.Objects), hooks, a.Rig.Ratio), verdict, r.took})
 	}
 	if err := w.Flush(); err != nil {
-		return err
+		return lines, err
 	}
 	switch {
 	case len(wrong) > 0:
-		return &qemu.Failure{Code: qemu.ExitAssertion, Line: "matrix: " + strings.Join(wrong, "; ")}
+		return lines, &qemu.Failure{Code: qemu.ExitAssertion, Line: "matrix: " + strings.Join(wrong, "; ")}
 	case len(broken) > 0:
-		return &qemu.Failure{Code: code, Line: "matrix: " + strings.Join(broken, "; ")}
+		return lines, &qemu.Failure{Code: code, Line: "matrix: " + strings.Join(broken, "; ")}
 	}
-	return nil
+	return lines, nil
 }

@@ -63,7 +63,11 @@ func TestReportTellsUnavailableFromFailed(t *testing.T) {
 		"a wrong answer comes first": {[]row{bad, hung}, qemu.ExitAssertion},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := qemu.ExitCode(report(c.rows)); got != c.want {
+			lines, err := report(c.rows)
+			if len(lines) != len(c.rows) {
+				t.Errorf("%d lines of %d machines", len(lines), len(c.rows))
+			}
+			if got := qemu.ExitCode(err); got != c.want {
 				t.Errorf("exit code %d, want %d", got, c.want)
 			}
 		})

@@ -31,9 +31,15 @@ func runMatrix(ctx context.Context, kernels []string) error {
 		return err
 	}
 	defer l.close()
-	return l.matrix(ctx, machines)
+	_, err = l.matrix(ctx, machines)
+	return err
 }
 
-func (l *lab) matrix(ctx context.Context, machines []qemu.Machine) error {
-	return matrix.Run(ctx, l.cache, l.bin, machines)
+func (l *lab) matrix(ctx context.Context, machines []qemu.Machine) ([]line, error) {
+	rows, err := matrix.Run(ctx, l.cache, l.bin, machines)
+	var lines []line
+	for _, r := range rows {
+		lines = append(lines, line{"matrix", r.Machine, r.Result, r.Verdict, r.Took})
+	}
+	return lines, err
 }

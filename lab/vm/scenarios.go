@@ -94,11 +94,12 @@ func runScenarios(ctx context.Context, args []string) error {
 	}
 	defer l.close()
 	l.out = *out
-	return l.run(ctx, chosen, *verbose)
+	_, err = l.run(ctx, chosen, *verbose)
+	return err
 }
 
 // run runs scenarios one after another and prints each as it ends and one table.
-func (l *lab) run(ctx context.Context, chosen []scenarios.Scenario, verbose bool) error {
+func (l *lab) run(ctx context.Context, chosen []scenarios.Scenario, verbose bool) ([]line, error) {
 	var output io.Writer
 	if verbose {
 		output = os.Stdout
@@ -106,17 +107,27 @@ func (l *lab) run(ctx context.Context, chosen []scenarios.Scenario, verbose bool
 	var outcomes []*scenarios.Outcome
 	for _, s := range chosen {
 		if ctx.Err() != nil {
-			return &qemu.Failure{Code: qemu.ExitLab, Line: "interrupted"}
+			return nil, &qemu.Failure{Code: qemu.ExitLab, Line: "interrupted"}
 		}
 		fmt.Printf("--- (%s) %s: %s [%s]\n", s.Issue, s.Name, s.What, machine(s.Machine))
 		o := scenarios.Run(ctx, l.cache, l.bin, s, output)
 		printOutcome(o, verbose)
 		if err := l.keep(o); err != nil {
-			return err
+			return nil, err
 		}
 		outcomes = append(outcomes, o)
 	}
-	return table(outcomes)
+	var lines []line
+	for _, o := range outcomes {
+		var parts []string
+		for _, section := range []string{"facts", "found", "planned", "achieved"} {
+			if v := o.Sections[section]; v != "" && v != scenarios.None {
+				parts = append(parts, fmt.Sprintf("%s %s", section, v))
+			}
+		}
+		lines = append(lines, line{"(" + o.Scenario.Issue + ") " + o.Scenario.Name, machine(o.Scenario.Machine), strings.Join(parts, ", "), string(o.Verdict), o.Took})
+	}
+	return lines, table(outcomes)
 }
 
 // keep writes what a guest left to out/SCENARIO.
@@ -201,6 +212,12 @@ func runAll(ctx context.Context, _ []string) error {
 	return everything(ctx, func(scenarios.Scenario) bool { return true }, fullMatrix(), fullTruth(), true)
 }
 
+// line is a row of the one table of everything.
+type line struct {
+	what, machine, result, verdict string
+	took                           time.Duration
+}
+
 // everything runs the matrix, the truth of the map and the chosen scenarios, and goes on after a failure.
 func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels, maps []qemu.Machine, tests bool) error {
 	start := time.Now()
@@ -220,12 +237,15 @@ func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels
 		}
 	}
 	var worst error
-	for _, step := range []func() error{
-		func() error { return l.matrix(ctx, kernels) },
-		func() error { return l.truth(ctx, maps, tests) },
-		func() error { return l.run(ctx, chosen, false) },
+	var lines []line
+	for _, step := range []func() ([]line, error){
+		func() ([]line, error) { return l.matrix(ctx, kernels) },
+		func() ([]line, error) { return l.truth(ctx, maps, tests) },
+		func() ([]line, error) { return l.run(ctx, chosen, false) },
 	} {
-		if err := step(); err != nil && (worst == nil || qemu.ExitCode(err) == qemu.ExitAssertion) {
+		more, err := step()
+		lines = append(lines, more...)
+		if err != nil && (worst == nil || qemu.ExitCode(err) == qemu.ExitAssertion) {
 			if worst != nil {
 				fmt.Fprintln(os.Stderr, "rxlab:", worst)
 			}
@@ -233,6 +253,14 @@ func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels
 		} else if err != nil {
 			fmt.Fprintln(os.Stderr, "rxlab:", err)
 		}
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nall\tmachine\tresult\ts\tverdict")
+	for _, x := range lines {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.0f\t%s\n", x.what, x.machine, x.result, x.took.Seconds(), x.verdict)
+	}
+	if err := w.Flush(); err != nil {
+		return err
 	}
 	fmt.Printf("\nthe lab took %.0f s\n", time.Since(start).Seconds())
 	return worst

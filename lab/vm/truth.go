@@ -52,12 +52,14 @@ func runTruth(ctx context.Context, args []string) error {
 			machines = append(machines, m)
 		}
 	}
-	return l.truth(ctx, machines, tests)
+	_, err = l.truth(ctx, machines, tests)
+	return err
 }
 
 // truth compares rxsteer's map with the kernel's own words in each machine, and with tests runs
 // those of the knobs and of the fake host on its driver.
-func (l *lab) truth(ctx context.Context, machines []qemu.Machine, tests bool) error {
+func (l *lab) truth(ctx context.Context, machines []qemu.Machine, tests bool) ([]line, error) {
+	var lines []line
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nmap of\tcompared\tdifferent\ts\tverdict")
 	var wrong, broken []string
@@ -78,6 +80,7 @@ func (l *lab) truth(ctx context.Context, machines []qemu.Machine, tests bool) er
 				}
 			}
 			fmt.Fprintf(w, "%s\t-\t-\t-\t%s\n", machine(m), verdict)
+			lines = append(lines, line{"map", machine(m), "-", verdict, 0})
 			continue
 		}
 		n, diffs, err := truth.Compare(res.Files)
@@ -93,15 +96,16 @@ func (l *lab) truth(ctx context.Context, machines []qemu.Machine, tests bool) er
 			fmt.Printf("%s\n  %s\n", machine(m), strings.Join(diffs, "\n  "))
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%.0f\t%s\n", machine(m), n, len(diffs), res.Took.Seconds(), verdict)
+		lines = append(lines, line{"map", machine(m), fmt.Sprintf("%d compared, %d differ", n, len(diffs)), verdict, res.Took})
 	}
 	if err := w.Flush(); err != nil {
-		return err
+		return lines, err
 	}
 	switch {
 	case len(wrong) > 0:
-		return &qemu.Failure{Code: qemu.ExitAssertion, Line: "status differs from the truth: " + strings.Join(wrong, "; ")}
+		return lines, &qemu.Failure{Code: qemu.ExitAssertion, Line: "status differs from the truth: " + strings.Join(wrong, "; ")}
 	case len(broken) > 0:
-		return &qemu.Failure{Code: code, Line: strings.Join(broken, "; ")}
+		return lines, &qemu.Failure{Code: code, Line: strings.Join(broken, "; ")}
 	}
-	return nil
+	return lines, nil
 }
