@@ -30,6 +30,7 @@ const usage = `Usage: steering [flags]
 
 Boots one guest of the lab (igb, four queues, four CPUs) and lets each arm work from each start
 in turn, under the same traffic; takes about three minutes. Needs root; see lab/README.md.
+Programs in the folder $RXSTEER_LAB_BIN are used instead of built.
 
 `
 
@@ -93,7 +94,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer os.RemoveAll(dir)
 	var bin []string
 	for name, pkg := range programs {
-		file := filepath.Join(dir, name)
+		file := filepath.Join(os.Getenv("RXSTEER_LAB_BIN"), name)
+		if _, err := os.Stat(file); err == nil && filepath.IsAbs(file) {
+			bin = append(bin, file)
+			continue
+		}
+		file = filepath.Join(dir, name)
 		cmd := exec.CommandContext(ctx, "go", "build", "-o", file, pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if log, err := cmd.CombinedOutput(); err != nil {
