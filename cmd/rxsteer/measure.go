@@ -139,7 +139,7 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	linkNAPIs(s.nics, measured)
 	// Settings are read after measuring, so that a device that went away meanwhile is not judged
 	// by what it was.
-	if err := e.stillThere(ctx, h, names); err != nil {
+	if s.nics, err = e.stillThere(ctx, h, names, s.nics, measured); err != nil {
 		return nil, err
 	}
 	if s.snapshot, err = h.machine.Snapshot(ctx); err != nil {
@@ -155,22 +155,41 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	return &s, nil
 }
 
-// stillThere refuses to judge a named device that vanished while it was measured.
-func (e *env) stillThere(ctx context.Context, h *hostRooms, names []string) error {
-	if len(names) == 0 {
-		return nil
-	}
+// stillThere refuses to judge a named device that vanished while it was measured. Of one that was
+// removed and came back it leaves out of the sample what it did before, and says so there. It returns
+// the interfaces to judge.
+func (e *env) stillThere(ctx context.Context, h *hostRooms, names []string, was []nic.NIC, s *collector.Sample) ([]nic.NIC, error) {
 	now, err := h.inventory(ctx)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	named := func(list []nic.NIC, name string) int {
+		return slices.IndexFunc(list, func(n nic.NIC) bool { return n.Name == name })
 	}
 	for _, name := range names {
-		if !slices.ContainsFunc(now, func(n nic.NIC) bool { return n.Name == name }) {
-			return &failure{code: exitFailed, err: fmt.Errorf("%s went away while it was measured", name),
+		if named(now, name) < 0 {
+			return nil, &failure{code: exitFailed, err: fmt.Errorf("%s went away while it was measured", name),
 				next: []string{"nothing was changed and nothing is left attached; rxsteer status shows what is there now"}}
 		}
 	}
-	return nil
+	renewed := false
+	for _, n := range was {
+		i := named(now, n.Name)
+		if i < 0 || now[i].IfIndex == n.IfIndex {
+			continue
+		}
+		renewed = true
+		s.NAPIs = slices.DeleteFunc(s.NAPIs, func(p collector.NAPI) bool { return p.Netns == n.Netns && p.IfIndex == n.IfIndex })
+		s.Devices = slices.DeleteFunc(s.Devices, func(d collector.Device) bool { return d.IfIndex == n.IfIndex })
+		s.Drivers = slices.DeleteFunc(s.Drivers, func(d collector.Driver) bool { return d.IfIndex == n.IfIndex })
+		s.Unmeasured = append(s.Unmeasured, collector.Unmeasured{What: "packets of " + n.Name + " before it came back",
+			Why: fmt.Sprintf("it was removed and came back while it was measured (interface index %d, then %d): only what came after is judged", n.IfIndex, now[i].IfIndex)})
+	}
+	if !renewed {
+		return was, nil
+	}
+	linkNAPIs(now, s)
+	return now, nil
 }
 
 func makePlan(s *seen, g plan.Goal) *plan.Plan {

@@ -419,6 +419,29 @@ func TestDeviceVanishesWhileMeasured(t *testing.T) {
 	}
 }
 
+func TestDeviceComesBackWhileMeasured(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	e, stdout, _ := testEnv("diagnose", "b0", "--for", "2s", "--level", "0", "-o", "json")
+	e.fs, e.stderrTTY = r.b.FS(), true
+	stderr := &trigger{text: "measuring b0", f: func() {
+		if err := r.b.Delete("b0"); err != nil {
+			t.Error(err)
+		}
+		if err := testnet.Connect(r.a, r.b, testnet.Veth{Queues: 2, NAPI: true, AddrA: "10.81.0.1/24", AddrB: "10.81.0.2/24"}); err != nil {
+			t.Error(err)
+		}
+	}}
+	e.stderr = stderr
+	var code int
+	if err := r.b.Do(func() error { code = run(t.Context(), e); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if want := "packets of b0 before it came back"; code != exitOK && code != exitFindings || !strings.Contains(stdout.String(), want) {
+		t.Errorf("exit %d, want a report with %q\nstdout %s\nstderr %s", code, want, stdout, stderr)
+	}
+}
+
 func TestDeviceVanishesWhileApplied(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
