@@ -94,7 +94,7 @@ func TestRoomsDependOneWay(t *testing.T) {
 // bpf, internal/{ethtool,netdev} and internal/host.
 func TestOnlyTheBoundaryTouchesTheKernel(t *testing.T) {
 	guarded := []string{"github.com/cilium/ebpf", "github.com/mdlayher/netlink", "github.com/mdlayher/genetlink", "github.com/mdlayher/ethtool"}
-	boundary := []string{"bpf", "internal/ethtool", "internal/netdev", "internal/host", "internal/testnet", "lab"}
+	boundary := []string{"bpf", "internal/ethtool", "internal/netdev", "internal/sockdiag", "internal/host", "internal/testnet", "lab"}
 	for _, p := range packages(t) {
 		if slices.ContainsFunc(boundary, func(r string) bool { return below(p.ImportPath, r) }) {
 			continue

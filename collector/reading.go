@@ -92,6 +92,7 @@ func Between(prev, cur *Reading, rxQueue func(netns uint64, ifindex int, napiID 
 		d.s.Level = 1
 		d.napis()
 		d.lost()
+		d.scale()
 	}
 	for _, c := range d.cpus {
 		d.s.CPUs = append(d.s.CPUs, *c)

@@ -219,24 +219,29 @@ func TestNAPIsAreNamedByWhoseTheyAre(t *testing.T) {
 	}
 }
 
-func TestUntracedRunsAreCountedAndNotedWhenMany(t *testing.T) {
+func TestUntracedRunsAreCountedAndMadeUpForWhenMany(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		counted        uint64
 		traced         uint64
 		untraced       uint64
 		wantUnmeasured bool
+		wantTime       uint64 // of 800 ns traced, 600 of them in polls
 	}{
-		{"all traced", 1000, 1000, 0, false},
-		{"read later than counted", 1000, 1003, 0, false},
-		{"a few between the two readings", 1000, 960, 40, false},
-		{"a small part of many", 10000, 9900, 100, false},
-		{"half", 1000, 500, 500, true},
+		{"all traced", 1000, 1000, 0, false, 800},
+		{"read later than counted", 1000, 1003, 0, false, 800},
+		{"a few between the two readings", 1000, 960, 40, false, 800},
+		{"a small part of many", 10000, 9900, 100, false, 800},
+		{"half", 1000, 500, 500, true, 1600},
+		{"all but some", 1000, 100, 900, true, 8000},
+		{"none traced, nothing to scale", 1000, 0, 1000, false, 800},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var prev, cur bpf.Counters
 			prev.CPUs, cur.CPUs = make([]bpf.CPUStat, 1), make([]bpf.CPUStat, 1)
-			cur.CPUs[0].Runs[NetRX] = tt.traced
+			cur.CPUs[0].Runs[NetRX], cur.CPUs[0].Runs[0] = tt.traced, 1
+			cur.CPUs[0].Time[NetRX], cur.CPUs[0].Tail, cur.CPUs[0].TimeIn[bpf.OverTask] = 800, 200, 800
+			cur.NAPIKeys, cur.NAPIs = []bpf.NAPIKey{{Napi: 1}}, []bpf.NAPIStat{{Polls: 6, Packets: 6, Time: 600}}
 			softirqs := func(n uint64) *procfs.Softirqs {
 				s, err := procfs.ParseSoftirqs("softirqs", []byte(fmt.Sprintf("  CPU0\nNET_RX: %d\n", n)))
 				if err != nil {
@@ -247,6 +252,10 @@ func TestUntracedRunsAreCountedAndNotedWhenMany(t *testing.T) {
 			s := Between(&Reading{Softirqs: softirqs(5), BPF: &prev}, &Reading{At: time.Unix(1, 0), Softirqs: softirqs(5 + tt.counted), BPF: &cur}, nil)
 			if got := s.CPUs[0].Untraced; got != tt.untraced {
 				t.Errorf("untraced %d, want %d", got, tt.untraced)
+			}
+			c, n := s.CPUs[0], s.NAPIs[0]
+			if c.SoftirqTime[NetRX] != tt.wantTime || c.TimeIn[OverTask] != tt.wantTime || n.Time+c.Tail != tt.wantTime || n.Polls*100 != n.Time {
+				t.Errorf("NET_RX %d ns, in context %d, tail %d, NAPI %d ns in %d polls; want %d ns in all", c.SoftirqTime[NetRX], c.TimeIn[OverTask], c.Tail, n.Time, n.Polls, tt.wantTime)
 			}
 			if got := len(s.Unmeasured) > 0; got != tt.wantUnmeasured {
 				t.Errorf("unmeasured %v, want any: %v", s.Unmeasured, tt.wantUnmeasured)

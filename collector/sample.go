@@ -76,9 +76,10 @@ type CPU struct {
 	// are the kernel's count; times are of the runs it called our programs in.
 	SoftirqTime [10]uint64 `json:"softirq_ns"`
 	SoftirqRuns [10]uint64 `json:"softirq_runs"`
-	// Untraced are NET_RX runs the kernel counted but did not call our programs in (docs/known-issues.md):
-	// their time, polls and packets are missing from this CPU's figures. A few may also be
-	// runs between the reading of one counter and of the other.
+	// Untraced are NET_RX runs the kernel counted but did not call our programs in
+	// (docs/known-issues.md). A few may be runs between the reading of one counter and of the
+	// other. Where they are many, Unmeasured says so and NET_RX times, contexts and polls of
+	// this CPU are scaled up to all runs.
 	Untraced uint64 `json:"untraced_runs,omitempty"`
 	// Tail is NET_RX time after the last poll of a run: GRO flush, deferred frees, RPS IPIs.
 	Tail uint64 `json:"tail_ns"`

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/rxsteer/rxsteer/bpf"
 	"github.com/rxsteer/rxsteer/internal/host"
@@ -71,7 +72,7 @@ func (d *difference) softirqTimes() {
 }
 
 // A CPU with more than 1/untracedPart of its NET_RX runs untraced, and more than
-// untracedRuns of them, has figures that are too low to pass in silence.
+// untracedRuns of them, has figures too low to pass in silence: they are scaled.
 const (
 	untracedPart = 20
 	untracedRuns = 50
@@ -79,14 +80,40 @@ const (
 
 // untraced compares the NET_RX runs of the kernel's count with those traced.
 func (d *difference) untraced(c *CPU, traced uint64) {
-	ran := c.SoftirqRuns[NetRX]
-	if traced >= ran {
-		return
+	if ran := c.SoftirqRuns[NetRX]; traced < ran {
+		c.Untraced = ran - traced
 	}
-	c.Untraced = ran - traced
-	if c.Untraced > untracedRuns && c.Untraced > ran/untracedPart {
+}
+
+// scale makes up for untraced runs: which runs the kernel leaves out does not
+// depend on what they do, so the traced ones stand for all. Polls and tail of a
+// CPU grow alike: their sum stays its NET_RX time.
+func (d *difference) scale() {
+	for _, c := range d.cpus {
+		ran := c.SoftirqRuns[NetRX]
+		if c.Untraced <= untracedRuns || c.Untraced <= ran/untracedPart || c.Untraced >= ran {
+			continue
+		}
 		d.note(fmt.Sprintf("part of the polls and receive softirq time of CPU %d", c.CPU),
-			"the kernel did not call the BPF programs in every NET_RX run it counted: figures of this CPU are too low")
+			"the kernel did not call the BPF programs in every NET_RX run it counted: the rest is scaled up to all (docs/known-issues.md)")
+		up := func(counts ...*uint64) {
+			factor := float64(ran) / float64(ran-c.Untraced)
+			for _, n := range counts {
+				*n = uint64(math.Round(float64(*n) * factor))
+			}
+		}
+		up(&c.SoftirqTime[NetRX], &c.Tail)
+		for i := range c.TimeIn {
+			up(&c.RunsIn[i], &c.TimeIn[i])
+		}
+		for i := range d.s.NAPIs {
+			if n := &d.s.NAPIs[i]; n.CPU == c.CPU {
+				up(&n.Polls, &n.Packets, &n.Time, &n.FullBudget, &n.Empty)
+				for b := range n.TimeHist {
+					up(&n.TimeHist[b], &n.WorkHist[b])
+				}
+			}
+		}
 	}
 }
 
