@@ -18,6 +18,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host/paste"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
@@ -109,6 +110,9 @@ func diagnoseFolder(t *testing.T, f fs.FS) *diagnose.Report {
 		t.Logf("note: %v", n)
 	}
 	in := diagnose.Input{Snapshot: h.Snapshot(), NICs: h.NICs(), Topology: h.Topology(), Sample: h.Sample()}
+	if w := h.Saved.Windows; len(w) > 0 {
+		in.Sample, in.Windows = collector.Merge(w...), w
+	}
 	for _, e := range h.Events {
 		in.Events = append(in.Events, diagnose.Event{Kind: e.Kind, Text: e.Text})
 	}
