@@ -50,6 +50,12 @@ func Merge(samples ...*Sample) *Sample {
 			drivers.at(s.Drivers[i].IfIndex).add(&s.Drivers[i])
 		}
 		m.Established = s.Established
+		if s.TCP != nil {
+			if m.TCP == nil {
+				m.TCP = &TCP{Flows: []TCPFlow{}}
+			}
+			m.TCP.add(s.TCP)
+		}
 		for name, n := range s.Protocols {
 			if m.Protocols == nil {
 				m.Protocols = map[string]uint64{}
@@ -68,6 +74,9 @@ func Merge(samples ...*Sample) *Sample {
 			}
 			m.Lost[cause] += n
 		}
+	}
+	if m.TCP != nil {
+		m.TCP.top()
 	}
 	m.CPUs = cpus.sorted(compareCPUs)
 	m.NAPIs = napis.sorted(compareNAPIs)

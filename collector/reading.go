@@ -19,8 +19,9 @@ type Reading struct {
 	Interrupts *procfs.Interrupts
 	Softnet    []procfs.Softnet // CPU is always told
 	Stat       *procfs.Stat
-	Devices    []Device          // cumulative, by IfIndex
-	Drivers    []Driver          // cumulative, by IfIndex
+	Devices    []Device // cumulative, by IfIndex
+	Drivers    []Driver // cumulative, by IfIndex
+	tcp        *tcpReading
 	Protocols  map[string]uint64 // as Sample.Protocols, cumulative
 	Netns      uint64            // inode of the namespace that Devices are in, 0 not known
 	BPF        *bpf.Counters
@@ -87,6 +88,7 @@ func Between(prev, cur *Reading, rxQueue func(netns uint64, ifindex int, napiID 
 	d.irqs()
 	d.devices()
 	d.drivers()
+	d.tcp()
 	d.protocols()
 	if prev.BPF != nil && cur.BPF != nil {
 		d.s.Level = 1

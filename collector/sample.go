@@ -42,6 +42,8 @@ type Sample struct {
 	// Drivers is what the drivers' own counters grew by, by ifindex; read less often than the rest
 	// where a driver is slow to tell, so that a short Sample may show nothing and the next one more.
 	Drivers []Driver `json:"drivers,omitempty"`
+	// TCP is the busiest connections, nil where they were not read; read less often where there are many.
+	TCP *TCP `json:"tcp,omitempty"`
 	// Protocols is what counters of IP, TCP and UDP grew by in the reader's own network
 	// namespace, by their names in nstat(8) ("UdpInDatagrams", "TcpExtListenDrops"). One that stood
 	// still is left out; nil: not read.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rxsteer/rxsteer/bpf"
 	"github.com/rxsteer/rxsteer/internal/host"
+	"github.com/rxsteer/rxsteer/internal/sockdiag"
 )
 
 // Programs are the attached BPF programs, as bpf.Programs is.
@@ -32,6 +33,8 @@ type Config struct {
 	RXQueue func(netns uint64, ifindex int, napiID uint32) int
 	// Statistics reads the drivers' own counters; nil reads none.
 	Statistics Statistics
+	// Connections lists TCP connections, as sockdiag.TCP does; nil lists none.
+	Connections func(limit int) ([]sockdiag.Flow, error)
 	// Ring receives Run's samples; nil drops them.
 	Ring *Ring
 	// Attach loads and attaches the programs; nil means those of package bpf. The list
@@ -53,6 +56,7 @@ type Sampler struct {
 	stale    stale
 	prev     *Reading
 	drivers  driverSource
+	tcp      tcpSource
 	spare    *bpf.Counters // of the reading before, to be overwritten
 }
 
@@ -146,6 +150,7 @@ func (s *Sampler) Sample(ctx context.Context, d time.Duration) (_ *Sample, err e
 // start attaches what the level asks for and takes the first reading.
 func (s *Sampler) start() error {
 	s.stale, s.drivers, s.refused = stale{}, driverSource{}, nil
+	s.tcp = tcpSource{}
 	if s.cfg.Level < 1 {
 		s.missing = withoutBPF("level 0 was asked for: no BPF programs are attached")
 	} else {
@@ -213,6 +218,7 @@ func (s *Sampler) read() (*Reading, error) {
 	}
 	r := ReadHost(s.cfg.FS, now)
 	s.drivers.read(r, s.cfg.FS, s.cfg.Statistics, s.cfg.Now)
+	s.tcp.read(r, s.cfg.FS, s.cfg.Connections, s.cfg.Now)
 	r.BPF = counters
 	r.Unmeasured = append(r.Unmeasured, s.missing...)
 	if r.Stat == nil && r.Softirqs == nil && r.Interrupts == nil && r.Softnet == nil && r.BPF == nil {

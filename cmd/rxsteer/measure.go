@@ -16,6 +16,7 @@ import (
 	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/internal/host/paste"
 	"github.com/rxsteer/rxsteer/internal/host/topo"
+	"github.com/rxsteer/rxsteer/internal/sockdiag"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 	"github.com/rxsteer/rxsteer/steer/plan"
 )
@@ -247,6 +248,7 @@ func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what s
 func (e *env) newSampler(h *hostRooms, level int, interval time.Duration, ring *collector.Ring) *collector.Sampler {
 	c := collector.Config{
 		FS: e.fs, Level: level, Interval: interval, Ring: ring, RXQueue: h.rxQueue, Attach: e.attach,
+		Connections: sockdiag.TCP,
 	}
 	if h.ethtool != nil {
 		c.Statistics = h.ethtool

@@ -49,7 +49,7 @@ var load = []Entry{
 		Measured: "Counters of the link against packets (1 in 10^6), FEC blocks not mended, link losses, frames too long, fragments (5 % of IP packets).", Do: "Cable, optics, switch port, MTU.", Verify: "Error counters stand still.", Reading: []string{stats}},
 	{ID: "RX603", Title: "a flow is bound by its window",
 		Cause:    "Bandwidth × round trip exceeds the socket's buffer limits.",
-		Measured: "Socket diagnostics: windows, round trip, retransmissions.", Do: "tcp_rmem, tcp_wmem; advice only.", Verify: "The flow's rate.", Reading: []string{"Documentation/networking/ip-sysctl.rst"}},
+		Measured: "Socket diagnostics of the busiest connections (1 MB/s, 2 ms): the kernel's account of who held a sender back, retransmissions from 2 %, a receive buffer at the limit of tcp_rmem with half of it in flight, windows without scaling.", Do: "tcp_rmem, tcp_wmem; advice only.", Verify: "The flow's rate.", Reading: []string{"Documentation/networking/ip-sysctl.rst"}},
 	{ID: "RX604", Title: "offloads do not fit the traffic",
 		Cause:    "Offloads pay for some packet sizes and roles and cost for others.",
 		Measured: "Average packet sizes, packets per second, VLANs above the device, role of the host.", Do: "Features by size and role.", Verify: "CPU per packet.", Reading: []string{"Documentation/networking/segmentation-offloads.rst"}},

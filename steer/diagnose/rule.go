@@ -42,6 +42,7 @@ var rules = []rule{
 	{ids: []ID{"RX505"}, look: (*view).threads},
 	{ids: []ID{"RX601", "RX604"}, settings: true, look: (*view).offloads},
 	{ids: []ID{"RX602"}, look: (*view).wire},
+	{ids: []ID{"RX603"}, look: (*view).windows},
 	{ids: []ID{"RX801"}, settings: true, look: (*view).drift},
 }
 
