@@ -74,9 +74,9 @@ func BalancedAfter(samples []Sample) time.Duration {
 			}
 		}
 		if first < 0 {
-			// Less than two seconds of history: even from the start on, if it is even here.
+			// Less than two seconds of history: even from the first sample on, if it is even here.
 			if h, m := Shares(sum); h > 0 && h <= even*m && at >= 0 {
-				at = 0
+				at = samples[0].At
 			}
 			break
 		}

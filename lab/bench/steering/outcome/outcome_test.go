@@ -31,7 +31,7 @@ func TestBalancedAfter(t *testing.T) {
 	}{
 		{"", -1},
 		{"hhhhhh", -1},
-		{"aaaaaa", 0},
+		{"aaaaaa", time.Second}, // no earlier than it was looked at
 		{"hhaaaa", 2 * time.Second},
 		{"aaahhh", -1},
 		{"hahaaaaa", 3 * time.Second},
