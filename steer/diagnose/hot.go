@@ -567,6 +567,9 @@ func (v *view) pollCPUs(device string) []int {
 // pollCause explains a CPU whose time goes to polling one device. share is its
 // part of the poll time, 0 not known.
 func (v *view) pollCause(cpu int, device string, queues []int, share float64) Finding {
+	if len(queues) == 0 { // drivers that do not tell which NAPI serves which queue: by interrupts
+		queues = v.placesOn(device, cpu)
+	}
 	all := v.rxQueues(device)
 	busy, where := v.busyQueues(device)
 	n := v.nics[device]

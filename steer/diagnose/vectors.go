@@ -349,6 +349,8 @@ func (v *view) notInEffect(r *Report) {
 		var where cpuset.Set
 		for _, p := range v.vectorsOf(n) {
 			switch {
+			case v.rewrote(n, p):
+				// moved while it was watched: RX105, and where it will fire is not known yet
 			case !p.wantTold || p.threaded || v.threadedNAPI(n.Name):
 			case p.isTold && !p.effect.SubsetOf(p.affinity) && (p.interruptsThisTime >= fired || broken > 0):
 				out = append(out, p)
@@ -394,6 +396,12 @@ func (v *view) vectorsOf(n nic.NIC) []place {
 		out = append(out, p)
 	}
 	return out
+}
+
+// rewrote reports whether somebody changed the mask of a vector between the beginning and the end.
+func (v *view) rewrote(n nic.NIC, p place) bool {
+	now, ok := v.irqSet(knob.IRQAffinity, n.Name, p.irq)
+	return ok && slices.ContainsFunc(n.Queues, func(q nic.Queue) bool { return q.IRQ == p.irq && !q.Affinity.IsEmpty() && q.Affinity != now })
 }
 
 // stayed reports whether the last window still shows a queue polled away from its vector, and no interrupt
@@ -497,17 +505,24 @@ func (v *view) rewritten(r *Report) {
 		var moved []int
 		var example string
 		for _, q := range n.Queues {
-			if q.IRQ < 0 || q.Affinity.IsEmpty() {
+			if q.IRQ < 0 {
 				continue
 			}
 			// The map was read before the measurement, the settings after it.
 			now, ok := v.irqSet(knob.IRQAffinity, n.Name, q.IRQ)
-			if !ok || now == q.Affinity {
+			from := q.Affinity
+			switch was := v.firedElsewhere(q.IRQ, now); {
+			case !ok || q.Thread > 0:
+				continue
+			case !from.IsEmpty() && from != now:
+			case was >= 0: // and back, or before the map was read
+				from = cpuset.Of(was)
+			default:
 				continue
 			}
 			moved = append(moved, q.IRQ)
 			if example == "" {
-				example = fmt.Sprintf("vector %d from cpu %s to %s", q.IRQ, q.Affinity, now)
+				example = fmt.Sprintf("vector %d from cpu %s to %s", q.IRQ, from, now)
 			}
 		}
 		slices.Sort(moved)
@@ -534,6 +549,33 @@ func (v *view) rewritten(r *Report) {
 		}
 		r.Findings = append(r.Findings, f)
 	}
+}
+
+// firedElsewhere is the CPU that took nearly all interrupts of a vector in a window and is not in its mask as
+// it is now, while a later window shows it inside; -1 none.
+func (v *view) firedElsewhere(irq int, now cpuset.Set) int {
+	was, inside := -1, false
+	for i := len(v.in.Windows) - 1; i >= 0; i-- {
+		var all, most uint64
+		cpu := -1
+		for _, x := range v.in.Windows[i].IRQs {
+			if x.IRQ == irq {
+				all += x.Count
+				if x.Count > most {
+					most, cpu = x.Count, x.CPU
+				}
+			}
+		}
+		if most < fired || part(most, all) < nearlyAll {
+			continue
+		}
+		if now.Contains(cpu) {
+			inside = true
+		} else if inside && was < 0 {
+			was = cpu
+		}
+	}
+	return was
 }
 
 // writers is who else is known to write a setting of a device.

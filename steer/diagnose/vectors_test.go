@@ -64,6 +64,13 @@ func TestVectors(t *testing.T) {
 			poll("eth0", 0, 0, 0.1, 300000).poll("eth0", 1, 0, 0.1, 300000).poll("eth0", 2, 0, 0.1, 300000)},
 		{"hot", "RX102 warning eth0 [RX101 RX104]", "", onOne("0-7").carry("eth0", 900000).busy(0, 0.9, 0, 900000).
 			poll("eth0", 0, 0, 0.3, 300000).poll("eth0", 1, 0, 0.3, 300000).poll("eth0", 2, 0, 0.3, 300000)},
+		{"hot, and the driver does not tell which NAPI serves which queue", "RX102 warning eth0 [RX101]", "vectors of 4 busy queues", onOne("0").carry("eth0", 900000).busy(0, 0.9, 0, 900000).
+			poll("eth0", 0, 0, 0.9, 900000).but(func(w *world) {
+			for i := range w.NICs[0].Queues {
+				w.NICs[0].Queues[i].NAPI = 0
+				w.Sample.IRQs[i].Count = 5000
+			}
+		})},
 		{"two devices on a hot CPU", "RX102 warning cpu 0 [RX101]", "the vectors of eth1, eth0 all go to cpu 0", newWorld(4).nic("eth0", nic.Physical, 1).nic("eth1", nic.Physical, 1).
 			carry("eth0", 400000).carry("eth1", 500000).busy(0, 0.9, 0, 900000).poll("eth0", 0, 0, 0.4, 400000).poll("eth1", 0, 0, 0.41, 500000).poll("", -1, 0, 0.1, 1000)},
 		{"one CPU, not loaded", "", "no harm", onOne("0").carry("eth0", 900000).busy(0, 0.1, 0, 900000).
@@ -126,6 +133,17 @@ func TestVectors(t *testing.T) {
 			w.NICs[0].Queues[0].Affinity = cpuset.Of(3)
 			w.Snapshot.Owners = []knob.Owner{{Name: "irqbalance", Knobs: []knob.Kind{knob.IRQAffinity}, Detail: "pid 7", Settle: []string{"IRQBALANCE_ARGS=--banirq=20"}}}
 		})},
+		{"moved away and back within the measurement", "RX105 warning eth0 []", "vector 20 from cpu 6 to 0", even(2, "igb").vector(0, "0", "0", 0, 5000).but(func(w *world) {
+			for _, cpu := range []int{0, 6, 0} {
+				w.Windows = append(w.Windows, &collector.Sample{Interval: time.Second, IRQs: []collector.IRQ{{IRQ: 20, CPU: cpu, Count: 1500}}})
+			}
+		})},
+		{"fires elsewhere to the end", "RX104 warning eth0 []", "", even(2, "igb").vector(0, "4-7", "0", 0, 5000).but(func(w *world) {
+			for range 3 {
+				w.Windows = append(w.Windows, &collector.Sample{Interval: time.Second, IRQs: []collector.IRQ{{IRQ: 20, CPU: 0, Count: 1500}}})
+			}
+		})},
+		{"moved and not in effect yet", "RX105 warning eth0 []", "", even(2, "igb").vector(0, "4-7", "0", 0, 5000).but(func(w *world) { w.NICs[0].Queues[0].Affinity = cpuset.Of(0) })},
 		{"somebody unknown", "RX105 warning eth0 []", "somebody moved 1 vector of eth0", even(2, "igb").vector(0, "0", "0", 0, 5000).but(func(w *world) { w.NICs[0].Queues[0].Affinity = cpuset.Of(3) })},
 		{"irqbalance runs and moves nothing", "", "irqbalance may write the affinity of eth0", even(2, "igb").vector(0, "0", "0", 0, 5000).but(func(w *world) {
 			w.Snapshot.Owners = []knob.Owner{{Name: "irqbalance", Knobs: []knob.Kind{knob.IRQAffinity}}}
