@@ -63,7 +63,9 @@ func run(names string, scale float64) error {
 
 // arm is one way to steer.
 type arm struct {
-	act time.Duration // how long it may work before it is judged
+	act time.Duration // how long it works before it is judged
+	// ends: it is judged when it is done; act is the most it may take.
+	ends bool
 	// run works until it is done or ctx ends, and returns the CPU time that it took.
 	run func(ctx context.Context, h *host) (time.Duration, error)
 	// undo is for what the arm left behind, nil for nothing.
@@ -73,10 +75,10 @@ type arm struct {
 var arms = map[string]arm{
 	"nothing":            {act: 1 * time.Second, run: func(context.Context, *host) (time.Duration, error) { return 0, nil }},
 	"irqbalance":         {act: 17 * time.Second, run: command("irqbalance", "--foreground")},
-	"irqbalance-oneshot": {act: 11 * time.Second, run: command("irqbalance", "--foreground", "--oneshot")},
-	"static":             {act: 2 * time.Second, run: static},
+	"irqbalance-oneshot": {act: 20 * time.Second, ends: true, run: command("irqbalance", "--foreground", "--oneshot")},
+	"static":             {act: 5 * time.Second, ends: true, run: static},
 	"rsspp":              {act: 7 * time.Second, run: greedy},
-	"rxsteer":            {act: 14 * time.Second, run: rxsteer, undo: rollback},
+	"rxsteer":            {act: 60 * time.Second, ends: true, run: rxsteer, undo: rollback},
 }
 
 // command runs a program until ctx ends.
@@ -138,7 +140,7 @@ func rxsteer(ctx context.Context, _ *host) (time.Duration, error) {
 	if _, err := os.Stat("/tmp/plan.yaml"); err != nil {
 		return cpu, nil // nothing planned
 	}
-	more, err := tolerant(exec.CommandContext(ctx, "rxsteer", "apply", "--yes", "--allow", "reorder", "/tmp/plan.yaml"))
+	more, err := tolerant(exec.CommandContext(ctx, "rxsteer", "apply", "--yes", "--for", "3s", "--allow", "reorder", "/tmp/plan.yaml"))
 	return cpu + more, err
 }
 
@@ -173,12 +175,14 @@ func (h *host) measure(state, name string, a arm, act time.Duration) (*outcome.R
 		return nil, err
 	}
 	row := &outcome.Row{State: state, Arm: name}
-	ctx, stop := context.WithTimeout(context.Background(), act+window)
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
+	done := make(chan struct{})
 	var acting sync.WaitGroup
 	var actErr error
 	began := time.Now()
 	acting.Go(func() {
+		defer close(done)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		var cpu time.Duration
@@ -189,6 +193,7 @@ func (h *host) measure(state, name string, a arm, act time.Duration) (*outcome.R
 	var loads []outcome.Sample
 	seen, was := first, before
 	var judgedFrom *counters
+	var until time.Time
 	for now := range ticks(ctx, sample) {
 		c, err := h.counters()
 		if err != nil {
@@ -204,8 +209,18 @@ func (h *host) measure(state, name string, a arm, act time.Duration) (*outcome.R
 		row.BucketMoves += buckets
 		row.VectorMoves += vectors
 		seen = s
-		if probes == nil && now.Sub(began) >= act {
-			judgedFrom = c
+		if probes != nil && now.After(until) {
+			stop()
+		}
+		finished := false
+		select {
+		case <-done:
+			finished = a.ends
+		default:
+		}
+		if probes == nil && (finished || now.Sub(began) >= act) {
+			row.CutOff = a.ends && !finished
+			judgedFrom, until = c, now.Add(window)
 			probes = make(chan probed, 1)
 			go func() { probes <- probe(window - time.Second) }()
 		}

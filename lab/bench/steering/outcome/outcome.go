@@ -22,6 +22,7 @@ var States = []string{OneCPU, Skewed}
 type Row struct {
 	State       string        `json:"state"`
 	Arm         string        `json:"arm"`
+	CutOff      bool          `json:"cut_off"`      // it was not done in its time: the rest of the row is not its result
 	Balanced    time.Duration `json:"balanced_ns"`  // from its start until the load was even, −1 never
 	Hottest     float64       `json:"hottest"`      // share of the packets that the busiest CPU handles, at the end
 	Mean        float64       `json:"mean"`         // of all CPUs
@@ -94,6 +95,9 @@ func (r Row) cells() []string {
 	after := "never"
 	if r.Balanced >= 0 {
 		after = fmt.Sprintf("%.1f s", r.Balanced.Seconds())
+	}
+	if r.CutOff {
+		after = "cut off"
 	}
 	ratio := "-"
 	if r.Mean > 0 {
