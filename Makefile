@@ -80,9 +80,11 @@ lab-list: rxlab ## the scenarios
 lab-%: rxlab ## one VM scenario, e.g. make lab-igb-udp-hash
 	$(SUDO) $(BIN)/rxlab run $*
 
-.PHONY: bench
-bench: need-go deps build ## cost per packet, attach, read, status: ratios beside an A/A control
-	$(SUDO) $(GO) run ./lab/bench -rxsteer $(BIN)/rxsteer
+.PHONY: bench bench-steering
+bench: need-go deps build ## cost per packet beside peers and an A/A control, attach, read, status → docs/benchmarks.md
+	$(SUDO) $(GO) run ./lab/bench -rxsteer $(BIN)/rxsteer -install -w docs/benchmarks.md
+bench-steering: need-go deps ## time to balance beside irqbalance, a static script and RSS++ in a guest → docs/benchmarks-steering.md
+	$(SUDO) $(GO) run ./lab/bench/steering -markdown docs/benchmarks-steering.md
 
 .PHONY: deps deps-run
 deps: ; @$(SUDO) .ci/deps $(RUN_PACKAGES) $(CHECK_PACKAGES)
