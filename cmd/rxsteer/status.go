@@ -74,6 +74,7 @@ type statusQueue struct {
 	Thread    *int       `json:"thread"`
 	Function  string     `json:"function"`
 	KnownBy   nic.Source `json:"known_by"`
+	NAPIBy    nic.Source `json:"napi_by,omitempty"`
 }
 
 func statusCommand(e *env) *cobra.Command {
@@ -204,7 +205,7 @@ func viewNIC(n *nic.NIC, parts map[string]map[knob.Kind]knob.Value) statusNIC {
 		v.Queues = append(v.Queues, statusQueue{
 			RX: orNull(q.RX, nic.None), TX: orNull(q.TX, nic.None), NAPI: orNull(q.NAPI, 0), IRQ: orNull(q.IRQ, nic.None),
 			Vector: q.Vector, Node: orNull(q.Node, nic.None), Affinity: q.Affinity.String(), Effective: q.Effective.String(),
-			RPS: q.RPS.String(), XPS: q.XPS.String(), XSK: q.XSK, Thread: orNull(q.Thread, 0), Function: q.Function, KnownBy: q.KnownBy,
+			RPS: q.RPS.String(), XPS: q.XPS.String(), XSK: q.XSK, Thread: orNull(q.Thread, 0), Function: q.Function, KnownBy: q.KnownBy, NAPIBy: q.NAPIBy,
 		})
 	}
 	if t := v.Settings[knob.RSSTable]; t.Known() {
