@@ -24,13 +24,18 @@ func port(name string, kind nic.FactKind, n uint64) collector.DriverCounter {
 	return collector.DriverCounter{Name: name, Kind: kind, Scope: nic.ScopePort, Queue: nic.None, Count: n}
 }
 
-// crowdedThreads is a device whose four NAPI threads all run on CPU 0.
-func crowdedThreads(cpus ...int) *world {
+// fourQueues is a device whose four queues are polled on those CPUs in turn, crowdedThreads one whose NAPI
+// threads do it.
+func fourQueues(cpus ...int) *world {
 	w := newWorld(8).nic("eth0", nic.Physical, 4).carry("eth0", 160000)
 	for q := range 4 {
 		w.poll("eth0", q, cpus[q%len(cpus)], 0.01, 40000)
 	}
-	return w.set(knob.Threaded, "eth0", knob.Int(1))
+	return w
+}
+
+func crowdedThreads(cpus ...int) *world {
+	return fourQueues(cpus...).set(knob.Threaded, "eth0", knob.Int(1))
 }
 
 // What only a live measurement or its chain of causes shows; what pasted texts show is in testdata/pasted.
@@ -54,8 +59,9 @@ func TestDeviceFindings(t *testing.T) {
 		{"a bond repeats its members' drops", newWorld(4).nic("bond0", nic.Stack, 4).carry("bond0", 900000).but(func(w *world) { w.Sample.Devices[0].RXMissed = 5000 }), "", ""},
 		{"no memory for buffers", newWorld(4).nic("eth0", nic.Physical, 4).carry("eth0", 900000).counts("eth0", port("rx_missed_errors", nic.RingDrops, 5000)).counts("eth0", port("rx_buff_alloc_err", nic.NoMemory, 4000)),
 			"RX402 warning eth0 []", "min_free_kbytes"},
-		{"busy polling", crowdedThreads(0, 1, 2, 3).but(busy(3e6)), "RX504 info eth0 []", "300000 times/s"},
-		{"a little busy polling", crowdedThreads(0, 1, 2, 3).but(busy(500)), "", ""},
+		{"busy polling", fourQueues(0, 1, 2, 3).but(busy(3e6)), "RX504 info eth0 []", "300000 times/s"},
+		{"a little busy polling", fourQueues(0, 1, 2, 3).but(busy(500)), "", ""},
+		{"threads poll in process context too", crowdedThreads(0, 1, 2, 3).but(busy(3e6)), "", ""},
 		{"threads crowd on one CPU", crowdedThreads(0), "RX505 info eth0 []", "100 % of its packets, of 4 queues, on cpu 0"},
 		{"and it has no time left", crowdedThreads(0).busy(0, 0, 0.95, 160000), "RX505 warning eth0 []", ""},
 		{"threads spread", crowdedThreads(0, 1, 2, 3), "", "its threads spread over 4 CPUs"},

@@ -284,10 +284,10 @@ func (v *view) costly(r *Report, device string, p pacing) {
 	r.Findings = append(r.Findings, f)
 }
 
-// busyPolling reports RX504.
+// busyPolling reports RX504. Polls of NAPI threads are in process context too, and none of an application's.
 func (v *view) busyPolling(r *Report) {
 	for _, n := range v.in.NICs {
-		if !v.wanted(n.Name) {
+		if !v.wanted(n.Name) || v.threadedNAPI(n.Name) {
 			continue
 		}
 		var busy, polls uint64
