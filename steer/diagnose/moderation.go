@@ -18,10 +18,11 @@ const (
 	dense = 3
 	// fewIRQs is the least interrupts of a vector whose mean gap means something.
 	fewIRQs = 50
-	// leastFactor and mostFactor bound the k that a card may make of its rx-usecs (2.75 was seen);
+	// leastFactor and mostFactor bound the k that a card may make of its rx-usecs (2.75 was seen, 3.7 of
+	// an emulated igb);
 	// beyond them it is the traffic's own bursts that make the gap.
 	leastFactor = 0.5
-	mostFactor  = 3.5
+	mostFactor  = 5
 	// repolled is the polls per interrupt above which NAPI went on without waiting for one.
 	repolled = 1.5
 	// irqCost (ns) is what an interrupt costs beside its packet: the difference between one and 60 packets
