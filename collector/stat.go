@@ -10,8 +10,11 @@ import (
 // tick is USER_HZ, the unit of /proc/stat: 1/100 s wherever rxsteer runs.
 const tick = uint64(10 * time.Millisecond)
 
+// StatTimes is what Unmeasured calls the times of /proc/stat.
+const StatTimes = "idle, softirq and stolen time of CPUs"
+
 func (r *Reading) readStat(fsys host.FS) {
-	r.Stat = read(r, fsys, "idle, softirq and stolen time of CPUs", "/proc/stat", procfs.ParseStat)
+	r.Stat = read(r, fsys, StatTimes, "/proc/stat", procfs.ParseStat)
 }
 
 // stat adds the CPUs' idle, softirq, irq and stolen time. Its rows are the

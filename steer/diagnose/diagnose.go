@@ -241,9 +241,13 @@ func loads(s *collector.Sample) []Load {
 	return out
 }
 
-// statTold reports whether the sample holds /proc/stat times: some CPU is idle,
-// in softirq or in an interrupt for a tick of any real interval.
+// statTold reports whether the sample holds /proc/stat times. Pasted texts may
+// lack them without a word; a live sample says when it could not read them, and
+// one without any idle or softirq tick is of a host that is busy to the last.
 func statTold(s *collector.Sample) bool {
+	if s.Level >= 1 {
+		return !slices.ContainsFunc(s.Unmeasured, func(u collector.Unmeasured) bool { return u.What == collector.StatTimes })
+	}
 	return slices.ContainsFunc(s.CPUs, func(c collector.CPU) bool { return c.Idle+c.Softirq+c.Irq+c.Steal > 0 })
 }
 

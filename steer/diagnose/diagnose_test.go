@@ -329,10 +329,16 @@ func TestGapsAreRX901(t *testing.T) {
 			w.Sample.Unmeasured = []collector.Unmeasured{{What: "latency", Why: "level 1"}}
 		}), ""},
 		{"no idle time", oneQueue().but(func(w *world) {
+			w.Sample.Unmeasured = []collector.Unmeasured{{What: collector.StatTimes, Why: "permission denied"}}
 			for i := range w.Sample.CPUs {
 				w.Sample.CPUs[i].Idle, w.Sample.CPUs[i].Softirq = 0, 0
 			}
 		}), "idle time per CPU"},
+		{"all busy to the last tick", oneQueue().but(func(w *world) {
+			for i := range w.Sample.CPUs {
+				w.Sample.CPUs[i].Idle, w.Sample.CPUs[i].Softirq = 0, 0
+			}
+		}), ""},
 		{"polls lost", oneQueue().but(func(w *world) { w.Sample.Lost = map[string]uint64{collector.LostPolls: 1 << 20} }), "part of the polls"},
 		{"a mask not readable", oneQueue().but(func(w *world) { w.Snapshot.Settings[0].Value = knob.Unknown("needs root") }), "rps-cpus of eth0 rx-0"},
 		{"no topology", oneQueue().but(func(w *world) { w.Topology = nil }), "CPU topology"},
