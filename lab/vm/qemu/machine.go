@@ -107,7 +107,8 @@ func (m Machine) multiQueue() bool { return m.NIC == "virtio" && m.Queues > 1 }
 // queues above 0 (seen in the lab). The NIC sits behind a PCIe root port, which under
 // NUMA hangs on a bridge of node 1.
 func (m Machine) qemuArgs(kernel, initrd, dir string) []string {
-	cmdline := "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off nokaslr no_timer_check tsc=reliable"
+	// Warnings and the traces of lockups belong in the log of a guest that hung.
+	cmdline := "console=ttyS0 loglevel=5 panic=-1 net.ifnames=0 mitigations=off nokaslr no_timer_check tsc=reliable"
 	if m.NIC != "none" {
 		cmdline += fmt.Sprintf(" lab.ports=%d lab.queues=%d", m.Ports, m.Queues)
 	}
