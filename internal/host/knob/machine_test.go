@@ -45,8 +45,8 @@ func other(r knob.Ref, v knob.Value) (knob.Value, bool) {
 	part := func(k string, x any) (knob.Value, bool) { return knob.Fields(map[string]any{k: x}), true }
 	switch r.Knob {
 	case knob.Coalesce, knob.QueueCoal:
-		if !strings.Contains(v.JSON(), `"rx-usecs"`) { // tun
-			return part("rx-frames", 16)
+		if !strings.Contains(v.JSON(), `"rx-usecs"`) { // tun; virtnet_set_coalesce before Linux 6.1 takes 1 only
+			return knob.Fields(map[string]any{"rx-frames": 16}), !strings.Contains(v.JSON(), `"rx-frames":1,`) && !strings.Contains(v.JSON(), `"rx-frames":1}`)
 		}
 		return part("rx-usecs", 77)
 	case knob.Rings:
