@@ -282,6 +282,11 @@ func (v *view) gaps(r *Report) {
 			r.unmeasured("CPU topology", u, "")
 		}
 	}
+	for _, n := range v.in.NICs {
+		if n.Kind == nic.Physical && n.Up && v.wanted(n.Name) {
+			v.mapGaps(r, n)
+		}
+	}
 	for _, d := range v.traffic() {
 		if !v.wanted(d.Name) {
 			continue
@@ -292,6 +297,22 @@ func (v *view) gaps(r *Report) {
 				break
 			}
 		}
+	}
+}
+
+// maxMapGaps bounds how many problems of one interface's map are listed.
+const maxMapGaps = 3
+
+// mapGaps tells where the sources of a queue map contradict each other or leave
+// a hole: an interrupt on the wrong queue is worse than none.
+func (v *view) mapGaps(r *Report, n nic.NIC) {
+	what, weakens := "queue map of "+n.Name, "RX102, RX103, RX107"
+	for i, problem := range n.Problems {
+		if i == maxMapGaps {
+			r.unmeasured(what, fmt.Sprintf("and %d more: see rxsteer status %s", len(n.Problems)-i, n.Name), weakens)
+			return
+		}
+		r.unmeasured(what, problem, weakens)
 	}
 }
 

@@ -341,6 +341,12 @@ func TestGapsAreRX901(t *testing.T) {
 		}), ""},
 		{"polls lost", oneQueue().but(func(w *world) { w.Sample.Lost = map[string]uint64{collector.LostPolls: 1 << 20} }), "part of the polls"},
 		{"a mask not readable", oneQueue().but(func(w *world) { w.Snapshot.Settings[0].Value = knob.Unknown("needs root") }), "rps-cpus of eth0 rx-0"},
+		{"a conflict in the queue map", oneQueue().but(func(w *world) {
+			w.NICs[0].Up, w.NICs[0].Problems = true, []string{"rx 2 has no interrupt that any source knows"}
+		}), "queue map of eth0"},
+		{"a conflict on an interface that is down", oneQueue().but(func(w *world) {
+			w.NICs[0].Up, w.NICs[0].Problems = false, []string{"no interrupts"}
+		}), ""},
 		{"no topology", oneQueue().but(func(w *world) { w.Topology = nil }), "CPU topology"},
 		{"too short", oneQueue().but(func(w *world) { w.Sample.Interval = 100 * time.Millisecond }), "receive load"},
 		{"no sample", oneQueue().but(func(w *world) { w.Sample = nil }), "receive load"},
