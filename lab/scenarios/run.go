@@ -176,21 +176,12 @@ func (o *Outcome) Code() int {
 	return qemu.ExitCode(o.Err)
 }
 
-// staleCode marks a guest that died of its emulation, see README.md: it is booted a second time.
-const staleCode = "Oops: int3"
-
 // Run boots a scenario's machine and judges what came of it.
 func Run(ctx context.Context, cache *qemu.Cache, bin []string, s Scenario, output io.Writer) *Outcome {
 	o := &Outcome{Scenario: s, Sections: map[string]Verdict{}}
 	start := time.Now()
 	job := qemu.Job{Script: s.script(), Bin: bin, Timeout: s.Timeout, Output: output}
 	res, err := cache.Boot(ctx, s.Machine, job)
-	if f, ok := errors.AsType[*qemu.Failure](err); ok && strings.Contains(f.Log, staleCode) {
-		if output != nil {
-			fmt.Fprintln(output, "the emulated CPU ran code that the kernel had patched: booting again")
-		}
-		res, err = cache.Boot(ctx, s.Machine, job)
-	}
 	o.Took = time.Since(start)
 	if err != nil {
 		o.Err, o.Verdict = err, Broken

@@ -41,9 +41,23 @@ type Result struct {
 	Took    time.Duration     // start of QEMU to its end
 }
 
-// Boot boots a machine and runs a job in it. A Failure is returned where the guest gave no
-// exit status; a status other than 0 is none.
+// Boot boots a machine and runs a job in it, a second time where the emulation broke down.
+// A Failure is returned where the guest gave no exit status; a status other than 0 is none.
 func (c *Cache) Boot(ctx context.Context, m Machine, job Job) (*Result, error) {
+	res, err := c.boot(ctx, m, job)
+	f, ok := errors.AsType[*Failure](err)
+	if !ok || !f.emulation {
+		return res, err
+	}
+	notice := job.Output
+	if notice == nil {
+		notice = os.Stderr
+	}
+	fmt.Fprintf(notice, "the emulation broke down, booting again: %s\n", f.Line)
+	return c.boot(ctx, m, job)
+}
+
+func (c *Cache) boot(ctx context.Context, m Machine, job Job) (*Result, error) {
 	m, err := m.WithDefaults()
 	if err != nil {
 		return nil, err
@@ -178,6 +192,13 @@ func (r *run) boot(ctx context.Context, image Image, job Job) (*Result, error) {
 
 var panicLine = regexp.MustCompile(`Kernel panic - not syncing:.*`)
 
+// brokeDown reports whether the emulated machine broke down (both seen with
+// multi-threaded TCG, see README.md): QEMU aborted on an assertion of its own, or the guest
+// ran code that its kernel had patched back already.
+func brokeDown(console string, exit error) bool {
+	return exit != nil && exit.Error() == "signal: aborted" || strings.Contains(console, "Oops: int3")
+}
+
 // noStatus says why a guest left no exit status.
 func (r *run) noStatus(ctx context.Context, res *Result, limit time.Duration, exit error, stderr string) *Failure {
 	log := "--- the guest's console, its end:\n" + lastLines(res.Console, 30)
@@ -186,13 +207,13 @@ func (r *run) noStatus(ctx context.Context, res *Result, limit time.Duration, ex
 	}
 	switch p := panicLine.FindString(res.Console); {
 	case p != "":
-		return &Failure{Code: ExitLab, Line: fmt.Sprintf("guest %s panicked: %s", r.machine, strings.TrimSpace(p)), Log: log}
+		return &Failure{Code: ExitLab, Line: fmt.Sprintf("guest %s panicked: %s", r.machine, strings.TrimSpace(p)), Log: log, emulation: brokeDown(res.Console, exit)}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return &Failure{Code: ExitTimeout, Line: fmt.Sprintf("guest %s hung: killed after %v", r.machine, limit), Log: log}
 	case ctx.Err() != nil:
 		return &Failure{Code: ExitLab, Line: "interrupted"}
 	case exit != nil:
-		return &Failure{Code: ExitLab, Line: fmt.Sprintf("QEMU failed for %s: %v", r.machine, exit), Log: lastLines(stderr, 15) + "\n" + log}
+		return &Failure{Code: ExitLab, Line: fmt.Sprintf("QEMU failed for %s: %v", r.machine, exit), Log: lastLines(stderr, 15) + "\n" + log, emulation: brokeDown(res.Console, exit)}
 	}
 	return &Failure{Code: ExitLab, Line: fmt.Sprintf("guest %s powered off before its job ended", r.machine), Log: log}
 }

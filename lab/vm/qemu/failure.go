@@ -20,6 +20,8 @@ type Failure struct {
 	Code int
 	Line string
 	Log  string // "" where there is none
+	// emulation: the emulated machine broke down, not the guest or the lab. See brokeDown.
+	emulation bool
 }
 
 func (f *Failure) Error() string { return f.Line }
