@@ -33,7 +33,7 @@ type Sample struct {
 	// Untimed says that Interval is made up: only ratios between counters mean something.
 	SinceBoot bool `json:"since_boot,omitempty"`
 	Untimed   bool `json:"untimed,omitempty"`
-	// Level is what was attached: 0 kernel counters only, 1 the per-poll programs.
+	// Level is what was attached: 0 kernel counters only, 1 the per-poll programs, 2 packets.
 	Level   int      `json:"level"`
 	CPUs    []CPU    `json:"cpus"`    // by CPU
 	NAPIs   []NAPI   `json:"napis"`   // by netns, ifindex, NAPI, CPU
@@ -44,6 +44,13 @@ type Sample struct {
 	Drivers []Driver `json:"drivers,omitempty"`
 	// TCP is the busiest connections, nil where they were not read; read less often where there are many.
 	TCP *TCP `json:"tcp,omitempty"`
+	// Stages, Buckets and Flows are of level 2, nil below: by stage, device, queue, CPUs; by ifindex;
+	// by device, queue, most packets first.
+	Stages  []Stage         `json:"stages,omitempty"`
+	Buckets []DeviceBuckets `json:"buckets,omitempty"`
+	Flows   []Flow          `json:"flows,omitempty"`
+	// Cost is what this Sample cost and what was thinned for it; nil where nothing was attached.
+	Cost *Cost `json:"cost,omitempty"`
 	// Protocols is what counters of IP, TCP and UDP grew by in the reader's own network
 	// namespace, by their names in nstat(8) ("UdpInDatagrams", "TcpExtListenDrops"). One that stood
 	// still is left out; nil: not read.
