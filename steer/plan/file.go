@@ -1,18 +1,15 @@
 package plan
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/strictyaml"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
@@ -71,27 +68,12 @@ type (
 // say "name:line:column: what" and show the line. cpus are the CPUs online on the host
 // it is for; empty does not check them.
 func Parse(name string, data []byte, cpus cpuset.Set) (p *Plan, err error) {
-	if err := tame(name, data); err != nil {
+	var f file
+	doc, err := strictyaml.Decode(name, "plan", data, &f)
+	if err != nil {
 		return nil, err
 	}
-	// The YAML library panics on some malformed text; for the reader that is one more bad file.
-	defer func() {
-		if v := recover(); v != nil {
-			p, err = nil, fmt.Errorf("%s: not YAML a plan can be read from: %v", name, v)
-		}
-	}()
-	tree, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		return nil, located(name, err)
-	}
-	if len(tree.Docs) != 1 || tree.Docs[0].Body == nil {
-		return nil, fmt.Errorf("%s: want one YAML document that holds a plan, found %d", name, docs(tree))
-	}
-	var f file
-	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(&f); err != nil {
-		return nil, located(name, err)
-	}
-	at := func(err error, path string) error { return place(name, tree, path, err) }
+	at := func(err error, path string) error { return doc.At(path, err) }
 	switch {
 	case f.Version == 0:
 		return nil, at(errors.New("version is missing: this is no plan file"), "$")
@@ -138,35 +120,6 @@ func Parse(name string, data []byte, cpus cpuset.Set) (p *Plan, err error) {
 	return p, nil
 }
 
-// Bounds on what is handed to the YAML library, whose time and stack grow with them.
-const (
-	maxFile  = 4 << 20 // a plan of 4096 vectors is about 2 MiB
-	maxLine  = 64 << 10
-	maxDepth = 32 // of brackets and dashes on one line
-)
-
-// tame refuses text that is no plan and would cost the YAML library much.
-func tame(name string, data []byte) error {
-	if len(data) > maxFile {
-		return fmt.Errorf("%s: %d bytes is no plan (at most %d)", name, len(data), maxFile)
-	}
-	if i := bytes.IndexByte(data, 0); i >= 0 {
-		return fmt.Errorf("%s:%d: holds a zero byte: not a text file", name, 1+bytes.Count(data[:i], []byte{'\n'}))
-	}
-	n := 0
-	for line := range bytes.Lines(data) {
-		n++
-		if len(line) > maxLine {
-			return fmt.Errorf("%s:%d: a line of %d bytes is no plan's (at most %d)", name, n, len(line), maxLine)
-		}
-		indent := len(line) - len(bytes.TrimLeft(line, " -?\t"))
-		if indent > 2*maxDepth || bytes.Count(line, []byte{'['}) > maxDepth || bytes.Count(line, []byte{'{'}) > maxDepth {
-			return fmt.Errorf("%s:%d: nested deeper than any plan", name, n)
-		}
-	}
-	return nil
-}
-
 func (p *Plan) has(device string) bool {
 	for _, d := range p.Identity.Devices {
 		if d.Name == device {
@@ -174,16 +127,6 @@ func (p *Plan) has(device string) bool {
 		}
 	}
 	return false
-}
-
-func docs(f *ast.File) int {
-	n := 0
-	for _, d := range f.Docs {
-		if d.Body != nil {
-			n++
-		}
-	}
-	return n
 }
 
 // value turns a decoded YAML value into a setting's value. A missing one is an error.
@@ -200,37 +143,4 @@ func value(v any) (knob.Value, error) {
 		return knob.Value{}, err
 	}
 	return out, nil
-}
-
-// located puts the file name before an error of the YAML library and shows the line.
-func located(name string, err error) error {
-	var ye yaml.Error
-	if !errors.As(err, &ye) || ye.GetToken() == nil {
-		return fmt.Errorf("%s: %s", name, strings.TrimSpace(err.Error()))
-	}
-	pos := ye.GetToken().Position
-	text := yaml.FormatError(err, false, true)
-	if _, source, ok := strings.Cut(text, "\n"); ok {
-		return fmt.Errorf("%s:%d:%d: %s\n%s", name, pos.Line, pos.Column, ye.GetMessage(), strings.TrimRight(source, "\n "))
-	}
-	return fmt.Errorf("%s:%d:%d: %s", name, pos.Line, pos.Column, ye.GetMessage())
-}
-
-// place puts file, line and column before an error about the value at a path, or about the
-// nearest enclosing one that is there.
-func place(name string, tree *ast.File, path string, err error) error {
-	for p := path; ; {
-		yp, perr := yaml.PathString(p)
-		if perr == nil {
-			if n, nerr := yp.FilterFile(tree); nerr == nil && n != nil && n.GetToken() != nil {
-				pos := n.GetToken().Position
-				return fmt.Errorf("%s:%d:%d: %w", name, pos.Line, pos.Column, err)
-			}
-		}
-		i := strings.LastIndexAny(p, ".[")
-		if i <= 0 {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		p = p[:i]
-	}
 }

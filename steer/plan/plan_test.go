@@ -15,6 +15,7 @@ import (
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/internal/host/topo"
+	"github.com/rxsteer/rxsteer/internal/strictyaml"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
@@ -339,7 +340,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 	for _, text := range []string{"", "# nothing\n", "---\na: 1\n---\nb: 1\n", "- 1", "\x00\xff",
 		"version: 1\ngoal: auto\nchanges: !0 ", // panics inside the YAML library
-		strings.Repeat("[", 100000), strings.Repeat("- ", 100000), strings.Repeat("{a: ", 1000), strings.Repeat("a", maxFile+1)} {
+		strings.Repeat("[", 100000), strings.Repeat("- ", 100000), strings.Repeat("{a: ", 1000), strings.Repeat("a", strictyaml.MaxFile+1)} {
 		if p, err := Parse("p", []byte(text), cpuset.Set{}); err == nil {
 			t.Errorf("%q reads as a plan: %+v", text, p)
 		}
