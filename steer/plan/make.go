@@ -15,21 +15,6 @@ import (
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
-// Policy bounds what a plan may contain.
-type Policy struct {
-	// CPUs limits where work is placed; empty means every usable CPU.
-	CPUs cpuset.Set
-	// Knobs limits what is set; empty means all.
-	Knobs []knob.Kind
-	// Flows is the number of concurrent flows where the user or a
-	// measurement knows it, LongFlows that they live long and their readers are pinned:
-	// only then does RFS follow RPS.
-	Flows     int
-	LongFlows bool
-}
-
-func (p Policy) allows(k knob.Kind) bool { return len(p.Knobs) == 0 || slices.Contains(p.Knobs, k) }
-
 // Input is what a plan is made from.
 type Input struct {
 	Report   *diagnose.Report
