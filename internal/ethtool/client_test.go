@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -252,6 +253,77 @@ func TestRSSByIoctl(t *testing.T) {
 		if err := c.SetRSS("eth0", 0, bad); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v, want ErrInvalid", bad, err)
 		}
+	}
+}
+
+func TestRSSContextsByIoctl(t *testing.T) {
+	h := &hardware{table: make([]uint32, 8), key: []byte{1, 2, 3, 4}, hfunc: 1}
+	contexts := map[uint32][]uint32{}
+	next := uint32(3)
+	set := func(_ string, b []byte) error {
+		n, c := word(b, 2), word(b, 1)
+		switch {
+		case c == allocContext && n == 0:
+			return unix.EINVAL
+		case c == allocContext:
+			c, next = next, next+1
+			putWord(b, 1, c)
+		case contexts[c] == nil:
+			return unix.ENOENT
+		case n == 0:
+			delete(contexts, c)
+			return nil
+		}
+		contexts[c] = make([]uint32, n)
+		for i := range contexts[c] {
+			contexts[c][i] = word(b, rxfhWords+i)
+		}
+		return nil
+	}
+	k := &kernel{io: map[uint32]func(string, []byte) error{getRSSH: h.get, setRSSH: set}}
+	c := k.client(t)
+	if err := c.CreateRSS("eth0", 3, []int{0, 2}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[uint32][]uint32{3: {0, 2, 0, 2, 0, 2, 0, 2}}, contexts); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	// The ioctl chooses the number: another one is taken back.
+	if err := c.CreateRSS("eth0", 9, []int{1}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "gave 4") {
+		t.Errorf("context 9 where the kernel gives 4: %v", err)
+	}
+	if err := c.DeleteRSS("eth0", 3); err != nil || len(contexts) != 0 {
+		t.Errorf("left %v: %v", contexts, err)
+	}
+	for _, bad := range []error{c.CreateRSS("eth0", 0, []int{1}), c.CreateRSS("eth0", 1, nil), c.DeleteRSS("eth0", 0)} {
+		if !errors.Is(bad, ErrInvalid) {
+			t.Errorf("%v, want ErrInvalid", bad)
+		}
+	}
+}
+
+func TestRSSContextsByNetlink(t *testing.T) {
+	var sent []map[uint16][]byte
+	record := func(b []byte) ([]byte, error) {
+		m := map[uint16][]byte{}
+		if err := attributes(b, func(ad *netlink.AttributeDecoder) {
+			if ad.Type() != headerAttr {
+				m[ad.Type()] = slices.Clone(ad.Bytes())
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		sent = append(sent, m)
+		return nil, nil
+	}
+	k := &kernel{family: []uint8{msgRSSGet, msgRSSSet, msgRSSCreate, msgRSSDelete}, nl: map[uint8]func([]byte) ([]byte, error){msgRSSCreate: record, msgRSSDelete: record}}
+	c := k.client(t)
+	if err := errors.Join(c.CreateRSS("eth0", 5, []int{1, 3}), c.DeleteRSS("eth0", 5)); err != nil {
+		t.Fatal(err)
+	}
+	five := words([]int{5})
+	if diff := cmp.Diff([]map[uint16][]byte{{rssContext: five, rssIndir: words([]int{1, 3})}, {rssContext: five}}, sent); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 

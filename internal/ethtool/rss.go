@@ -15,6 +15,9 @@ const (
 	msgRSSGet = 38 // ETHTOOL_MSG_RSS_GET, 6.2
 	msgRSSSet = 48 // ETHTOOL_MSG_RSS_SET, 6.17
 
+	msgRSSCreate = 49 // ETHTOOL_MSG_RSS_CREATE_ACT, 6.17
+	msgRSSDelete = 50 // ETHTOOL_MSG_RSS_DELETE_ACT, 6.17
+
 	rssContext = 2 // ETHTOOL_A_RSS_CONTEXT
 	rssHFunc   = 3 // ETHTOOL_A_RSS_HFUNC: bit number is the index below
 	rssIndir   = 4 // ETHTOOL_A_RSS_INDIR: array of 32-bit queue numbers
@@ -205,6 +208,70 @@ func (c *Client) SetRSS(dev string, context uint32, change RSSChange) error {
 	return c.setRSSByIoctl(dev, context, change)
 }
 
+// allocContext asks the ioctl for a new context; the kernel or driver chooses its number.
+const allocContext = 0xffffffff // ETH_RXFH_CONTEXT_ALLOC
+
+// CreateRSS makes the RSS context with this number, spreading by table over the key and function of the
+// default one. Only netlink lets the number be chosen: where the ioctl gave another one, that context is
+// deleted again and the error is ErrInvalid.
+func (c *Client) CreateRSS(dev string, context uint32, table []int) error {
+	const op = "create rss context"
+	if context == 0 || context == allocContext || len(table) == 0 {
+		return fmt.Errorf("%s %d of %s with a table of %d: %w", op, context, dev, len(table), ErrInvalid)
+	}
+	if c.has[msgRSSCreate] {
+		return c.set(op, msgRSSCreate, dev, func(ae *netlink.AttributeEncoder) {
+			ae.Uint32(rssContext, context)
+			ae.Bytes(rssIndir, words(table))
+		})
+	}
+	now, err := c.rssByIoctl(dev, 0)
+	if err != nil {
+		return err
+	}
+	b, err := rxfhOf(allocContext, now, RSSChange{Table: table})
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", op, dev, err)
+	}
+	if err := c.ioctl(op, dev, b); err != nil {
+		return err
+	}
+	got := word(b, 1)
+	if got == context {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("%s %d of %s: the kernel chooses the number and gave %d: %w", op, context, dev, got, ErrInvalid), c.DeleteRSS(dev, got))
+}
+
+// DeleteRSS removes an RSS context that no rule uses (EBUSY else).
+func (c *Client) DeleteRSS(dev string, context uint32) error {
+	const op = "delete rss context"
+	if context == 0 || context == allocContext {
+		return fmt.Errorf("%s %d of %s: %w", op, context, dev, ErrInvalid)
+	}
+	if c.has[msgRSSDelete] {
+		return c.set(op, msgRSSDelete, dev, func(ae *netlink.AttributeEncoder) { ae.Uint32(rssContext, context) })
+	}
+	now, err := c.rssByIoctl(dev, context)
+	if err != nil {
+		return err
+	}
+	b, err := rxfhOf(context, now, RSSChange{Default: true}) // an empty table deletes any but the default context
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", op, dev, err)
+	}
+	return c.ioctl(op, dev, b)
+}
+
+// words is an array of 32-bit numbers.
+func words(table []int) []byte {
+	b := make([]byte, 4*len(table))
+	for i, q := range table {
+		putWord(b, i, uint32(q))
+	}
+	return b
+}
+
 // holds reports whether a device table is want, repeated as often as it takes.
 func holds(table, want []int) bool {
 	if len(want) == 0 || len(table)%len(want) != 0 {
@@ -250,11 +317,7 @@ func (c *Client) setRSS(dev string, context uint32, change RSSChange) error {
 			ae.Bytes(rssIndir, []byte{}) // an empty table resets it
 		}
 		if change.Table != nil {
-			b := make([]byte, 4*len(change.Table))
-			for i, q := range change.Table {
-				putWord(b, i, uint32(q))
-			}
-			ae.Bytes(rssIndir, b)
+			ae.Bytes(rssIndir, words(change.Table))
 		}
 		if change.Key != nil {
 			ae.Bytes(rssHKey, change.Key)

@@ -314,6 +314,47 @@ func (e *Ethtool) SetRSS(dev string, context uint32, change ethtool.RSSChange) e
 	})
 }
 
+// CreateRSS follows ethtool_set_rxfh and ethnl_rss_create_doit (net/ethtool/rss.c): only drivers with
+// contexts, a number in use is EBUSY, entries beyond the rx queues EINVAL.
+func (e *Ethtool) CreateRSS(dev string, context uint32, table []int) error {
+	return e.on("create rss context", dev, func(n *device) (syscall.Errno, string) {
+		switch {
+		case n.spec.Table == 0 || !n.spec.Contexts:
+			return unsupported, ""
+		case n.contexts[context] != nil:
+			return syscall.EBUSY, ""
+		case len(table) == 0 || n.spec.Table%len(table) != 0:
+			return syscall.EINVAL, ""
+		}
+		rx, _ := n.queues()
+		full := make([]int, n.spec.Table)
+		for i := range full {
+			if full[i] = table[i%len(table)]; full[i] < 0 || full[i] >= rx {
+				return syscall.EINVAL, ""
+			}
+		}
+		n.contexts[context] = full
+		return 0, ""
+	})
+}
+
+// DeleteRSS is EBUSY while a rule sends packets to the context (ethtool_check_rss_ctx_busy in
+// net/ethtool/common.c).
+func (e *Ethtool) DeleteRSS(dev string, context uint32) error {
+	return e.on("delete rss context", dev, func(n *device) (syscall.Errno, string) {
+		if n.contexts[context] == nil {
+			return syscall.ENOENT, ""
+		}
+		for _, r := range n.rules {
+			if r.Context == context {
+				return syscall.EBUSY, ""
+			}
+		}
+		delete(n.contexts, context)
+		return 0, ""
+	})
+}
+
 func (e *Ethtool) HashFields(dev, flow string) (fields string, err error) {
 	err = e.on("get hash fields", dev, func(n *device) (syscall.Errno, string) {
 		f, ok := n.fields[flow]

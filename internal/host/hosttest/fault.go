@@ -123,6 +123,14 @@ func (e *FaultyEthtool) SetQueueCoalesce(dev string, queue int, g ethtool.Group)
 	return e.write("set queue coalesce", dev, func() error { return e.Ethtool.SetQueueCoalesce(dev, queue, g) })
 }
 
+func (e *FaultyEthtool) CreateRSS(dev string, context uint32, table []int) error {
+	return e.write("create rss context", dev, func() error { return e.Ethtool.CreateRSS(dev, context, table) })
+}
+
+func (e *FaultyEthtool) DeleteRSS(dev string, context uint32) error {
+	return e.write("delete rss context", dev, func() error { return e.Ethtool.DeleteRSS(dev, context) })
+}
+
 func (e *FaultyEthtool) SetRSS(dev string, context uint32, change ethtool.RSSChange) error {
 	return e.write("set rss", dev, func() error { return e.Ethtool.SetRSS(dev, context, change) })
 }

@@ -81,6 +81,7 @@ type NIC struct {
 	HashFields  map[string]string // by flow type
 	HashChoices []string          // what can be set; nil: everything
 	FixedHash   bool              // the key and function cannot be set
+	Contexts    bool              // RSS contexts can be created (ethtool_ops.create_rxfh_context)
 
 	Rings, MaxRings ethtool.Group
 	RingStep        uint32 // sizes are rounded up to a multiple

@@ -80,7 +80,7 @@ func MLX5(name string, queues int) NIC {
 		Channels:    ethtool.Group{"combined": uint32(queues)},
 		MaxChannels: ethtool.Group{"combined": 64},
 		Vectors:     []Vector{{Name: "mlx5_async0@pci:{bdf}", For: "control"}, {Name: "mlx5_comp{n}@pci:{bdf}", For: "combined"}},
-		Table:       256, Key: key40(), Function: "toeplitz",
+		Table:       256, Key: key40(), Function: "toeplitz", Contexts: true,
 		HashFields: map[string]string{"tcp4": "sdfn", "udp4": "sdfn", "tcp6": "sdfn", "udp6": "sdfn"},
 		Rings:      ethtool.Group{"rx": 1024, "tx": 1024}, MaxRings: ethtool.Group{"rx": 8192, "tx": 8192},
 		Coalesce: coal, QueueCoalesce: true,

@@ -1,8 +1,10 @@
 package hosttest
 
 import (
+	"errors"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rxsteer/rxsteer/internal/cpuset"
@@ -202,6 +204,70 @@ func another(t *testing.T, h *Host, k knob.Kind, from knob.Value) knob.Value {
 	}
 	t.Fatalf("no other value of %s than %s", k, from)
 	return from
+}
+
+// TestRSSContextsOnTheFake makes, changes and deletes a context, each with its undo.
+func TestRSSContextsOnTheFake(t *testing.T) {
+	h := New(t, Spec{Kernel: "6.18.0", CPUs: Small(8), NICs: []NIC{MLX5("eth0", 8), IGB("eth1", 4)}})
+	m, err := knob.Open(knob.Config{FS: h, Ethtool: h.Ethtool(), Netdev: h.Netdev()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := func(q ...int) knob.Value { return knob.List(repeat(q, 256)) }
+	r := knob.Ref{Knob: knob.RSSTable, Target: "eth0 context-2"}
+	none := m.Read(t.Context(), r)
+	if !none.IsAbsent() {
+		t.Fatalf("a context nobody made reads %s", none)
+	}
+	before := h.Dump()
+	step := func(from, to knob.Value) {
+		t.Helper()
+		if err := m.Write(t.Context(), r, from, to); err != nil {
+			t.Fatal(err)
+		}
+		if now := m.Read(t.Context(), r); !knob.Holds(now, to) {
+			t.Fatalf("wrote %s, reads %s", to, now)
+		}
+	}
+	step(none, table(4, 5))
+	step(table(4, 5), table(6, 7))
+	if s, err := m.Snapshot(t.Context(), "eth0"); err != nil || !s.Get(r).Equal(table(6, 7)) {
+		t.Errorf("in the snapshot: %s, %v", s.Get(r), err)
+	}
+	if err := m.Write(t.Context(), r, table(4, 5), none); !errors.Is(err, knob.ErrMoved) {
+		t.Errorf("deleting a context that was changed: %v", err)
+	}
+	e := h.Ethtool()
+	if err := errors.Join(e.SetFeatures("eth0", map[string]bool{"rx-ntuple-filter": true}),
+		e.InsertRule("eth0", ethtool.Rule{Location: 7, Flow: "tcp4", Match: map[string]string{"dst-port": "443"}, Context: 2})); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Write(t.Context(), r, table(6, 7), none); !errors.Is(err, ethtool.ErrBusy) || !strings.Contains(knob.Meaning(r, err), "rule") {
+		t.Errorf("deleting a context that a rule uses: %v (%s)", err, knob.Meaning(r, err))
+	}
+	if err := errors.Join(e.DeleteRule("eth0", 7), e.SetFeatures("eth0", map[string]bool{"rx-ntuple-filter": false})); err != nil {
+		t.Fatal(err)
+	}
+	step(table(6, 7), none)
+	if after := h.Dump(); settings(after) != settings(before) {
+		t.Errorf("not as before:\n%s", changes(before, after))
+	}
+	// A queue that does not exist, and a driver without contexts.
+	if err := m.Write(t.Context(), r, none, table(8)); !errors.Is(err, ethtool.ErrInvalid) {
+		t.Errorf("a table with queue 8 of 8: %v", err)
+	}
+	igb := knob.Ref{Knob: knob.RSSTable, Target: "eth1 context-1"}
+	if err := m.Write(t.Context(), igb, m.Read(t.Context(), igb), knob.List(repeat([]int{0}, 128))); !errors.Is(err, ethtool.ErrNotSupported) {
+		t.Errorf("igb has no contexts: %v", err)
+	}
+	for v, want := range map[knob.Value]string{
+		none:                   "ethtool -X eth0 context 2 delete",
+		knob.List([]int{0, 1}): "ethtool -X eth0 equal 2 context 2",
+	} {
+		if got := knob.Command(r, v); got != want {
+			t.Errorf("command for %s: %q, want %q", v, got, want)
+		}
+	}
 }
 
 // testRule switches ntuple on, and inserts and deletes a rule.

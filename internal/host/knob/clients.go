@@ -35,6 +35,8 @@ type RSSClient interface {
 	// RSS reads every context, the default one (0) first.
 	RSS(dev string) ([]ethtool.RSS, error)
 	SetRSS(dev string, context uint32, change ethtool.RSSChange) error
+	CreateRSS(dev string, context uint32, table []int) error
+	DeleteRSS(dev string, context uint32) error
 	HashFields(dev, flow string) (string, error)
 	SetHashFields(dev, flow, fields string) error
 }

@@ -87,10 +87,17 @@ func RiskOf(k Kind) Risk {
 // the attributes that v names: pass Delta(now, to) for the shortest.
 func Command(r Ref, v Value) string {
 	f, ok := familyOf(r.Knob)
-	if !ok || f.command == nil || !Writable(r.Knob) || v.state == unknown || v.state == absent && r.Knob != NtupleRule {
+	if !ok || f.command == nil || !Writable(r.Knob) || v.state == unknown || v.state == absent && !Creatable(r) {
 		return ""
 	}
 	return f.command(r, v)
+}
+
+// Creatable reports whether the target of a setting comes and goes with it: an ntuple rule and the table of
+// an RSS context. Writing a value to the absent one creates it, writing the absent value deletes it.
+func Creatable(r Ref) bool {
+	c, ok := rssContext(r.Target)
+	return r.Knob == NtupleRule || r.Knob == RSSTable && ok && c != 0
 }
 
 // validDevice reports whether the kernel takes the name (dev_valid_name in

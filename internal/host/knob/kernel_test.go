@@ -204,6 +204,68 @@ func TestNAPISettingsOfAVeth(t *testing.T) {
 	}
 }
 
+// TestOneNAPIOfAVeth sets one instance and not its neighbour (netdev netlink's napi-set, 6.13).
+func TestOneNAPIOfAVeth(t *testing.T) {
+	_, m := pair(t, 2)
+	features := knob.Ref{Knob: knob.Features, Target: "b0"}
+	if err := m.Write(t.Context(), features, m.Read(t.Context(), features), knob.Fields(map[string]any{"rx-gro": true})); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, m, "b0")
+	var target knob.Target
+	for _, s := range before.Settings {
+		if s.Knob == knob.DeferHardIRQs && strings.HasPrefix(s.Target.Part(), "napi-") {
+			target = s.Target
+			break
+		}
+	}
+	if target == "" {
+		t.Skip("needs a kernel that tells settings per NAPI instance (6.13)")
+	}
+	n := 0
+	for _, c := range []struct {
+		kind knob.Kind
+		to   int64
+	}{{knob.DeferHardIRQs, 7}, {knob.GROFlushTimeout, 25000}, {knob.IRQSuspendTimeout, 5_000_000_000}, {knob.Threaded, 1}} {
+		r := knob.Ref{Knob: c.kind, Target: target}
+		from := m.Read(t.Context(), r)
+		if !from.Known() {
+			t.Logf("%s: %s", r, from.Reason())
+			continue
+		}
+		n++
+		if err := m.Write(t.Context(), r, from, knob.Int(c.to)); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range moved(before, snapshot(t, m, "b0")) {
+			if d.Ref != r {
+				t.Errorf("%s moved %s", r, d.Text())
+			} else if !d.To.Equal(knob.Int(c.to)) {
+				t.Errorf("%s: wrote %d, reads %s", r, c.to, d.To)
+			}
+		}
+		if now := m.Read(t.Context(), r); !now.Equal(knob.Int(c.to)) {
+			t.Errorf("%s: wrote %d, reads %s", r, c.to, now)
+		}
+		if err := m.Write(t.Context(), r, knob.Int(c.to), from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := knob.DiffText(moved(before, snapshot(t, m, "b0"))); d != "" {
+		t.Errorf("after the undo:\n%s", d)
+	}
+	if n < 3 {
+		t.Errorf("%d settings of a NAPI instance were written, want at least 3", n)
+	}
+	r := knob.Ref{Knob: knob.DeferHardIRQs, Target: target}
+	if err := m.Write(t.Context(), r, m.Read(t.Context(), r), knob.Int(1<<31)); err == nil || !strings.Contains(knob.Meaning(r, err), "range") {
+		t.Errorf("beyond the kernel's limit: %v (%s)", err, knob.Meaning(r, err))
+	}
+	if now := m.Read(t.Context(), r); !now.Equal(before.Get(r)) {
+		t.Errorf("a refused write moved it to %s", now)
+	}
+}
+
 func TestAVethAgainstEthtool(t *testing.T) {
 	ns, m := pair(t, 3)
 	if _, err := exec.LookPath("ethtool"); err != nil {

@@ -9,7 +9,7 @@ const (
 	RingsMax       Kind = "rings-max"       // device; read-only group, as rings
 	Coalesce       Kind = "coalesce"        // device; group: adaptive-rx rx-usecs rx-frames …
 	QueueCoal      Kind = "queue-coalesce"  // "eth0 queue-3"; group, as coalesce
-	RSSTable       Kind = "rss-table"       // device or "eth0 context-1"; list: rx queue of each bucket
+	RSSTable       Kind = "rss-table"       // device or "eth0 context-1"; list: rx queue of each bucket; absent: no such context
 	RSSKey         Kind = "rss-key"         // device or context; text "6d:5a:…"
 	RSSFunction    Kind = "rss-function"    // device or context; text "toeplitz"
 	RSSXfrm        Kind = "rss-input-xfrm"  // device or context; read-only text "none", "symmetric-xor", "symmetric-or-xor"

@@ -46,8 +46,12 @@ func readRSS(m *Machine, r Ref) Value {
 			return rssValue(x, r.Knob)
 		}
 	}
-	return Absent("no such RSS context")
+	return noContext
 }
+
+// noContext is the table of a context that does not exist. Writing a table there creates the context, writing
+// noContext to the table of one that exists deletes it.
+var noContext = Absent("no such RSS context")
 
 func rssValue(x ethtool.RSS, k Kind) Value {
 	switch k {
@@ -91,8 +95,11 @@ func keyText(key []byte) string {
 	return b.String()
 }
 
-func writeRSS(m *Machine, r Ref, _, to Value) error {
+func writeRSS(m *Machine, r Ref, now, to Value) error {
 	c, _ := rssContext(r.Target)
+	if c != 0 && r.Knob == RSSTable && to.IsAbsent() {
+		return m.c.Ethtool.DeleteRSS(r.Target.Device(), c)
+	}
 	var change ethtool.RSSChange
 	switch r.Knob {
 	case RSSTable:
@@ -100,6 +107,8 @@ func writeRSS(m *Machine, r Ref, _, to Value) error {
 			change.Default = true
 		} else if err := to.Decode(&change.Table); err != nil {
 			return err
+		} else if c != 0 && now.IsAbsent() {
+			return m.c.Ethtool.CreateRSS(r.Target.Device(), c, change.Table)
 		}
 	case RSSKey:
 		var s string
@@ -151,6 +160,9 @@ func commandRSS(r Ref, v Value) string {
 	cmd := "ethtool -X " + r.Target.Device()
 	switch r.Knob {
 	case RSSTable:
+		if c != 0 && v.IsAbsent() {
+			return cmd + " context " + strconv.FormatUint(uint64(c), 10) + " delete"
+		}
 		var table []int
 		if v.Decode(&table) != nil {
 			return ""

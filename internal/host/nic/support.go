@@ -86,6 +86,7 @@ var labRuns = []labRun{
 	{"vmxnet3", []knob.Kind{knob.Rings, knob.RSSTable, knob.Features, knob.IRQAffinity}, "QEMU, kernel 6.12: testdata/lab/vmxnet3.txtar, same test"},
 	{"e1000e", []knob.Kind{knob.Rings, knob.Coalesce, knob.IRQAffinity}, "82574 of QEMU, kernel 6.12: testdata/lab/e1000e.txtar, same test"},
 	{"veth", []knob.Kind{knob.Channels, knob.RPSCPUs, knob.RPSFlowCnt, knob.XPSCPUs, knob.DeferHardIRQs, knob.GROFlushTimeout, knob.MTU}, "TestScriptsOnTheKernel in internal/host/hosttest"},
+	{"veth", []knob.Kind{knob.Features, knob.Threaded, knob.DeferHardIRQs, knob.GROFlushTimeout, knob.IRQSuspendTimeout}, "of the device and of one NAPI instance (napi-set): TestNAPISettingsOfAVeth and TestOneNAPIOfAVeth in internal/host/knob, kernel 6.18"},
 }
 
 // SupportedDrivers lists the drivers that the table has a column for, sorted.
