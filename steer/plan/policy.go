@@ -1,17 +1,14 @@
 package plan
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/parser"
-
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/strictyaml"
 )
 
 // Policy bounds what a plan may contain. The zero Policy allows everything that the ceilings in code allow.
@@ -19,7 +16,9 @@ import (
 // who decodes it as a part of something else calls Check.
 type Policy struct {
 	// CPUs limits where work is placed; empty means every usable CPU.
-	CPUs cpuset.Set `yaml:"cpus"`
+	CPUs cpuset.Set `yaml:"-"`
+	// List is CPUs as it is written ("0-3,8"); Check reads it.
+	List string `yaml:"cpus"`
 	// Devices limits which interfaces are set; empty means all that are asked for. Settings of the host are
 	// not a device's.
 	Devices []string `yaml:"devices"`
@@ -44,48 +43,33 @@ type Range struct {
 }
 
 // ParsePolicy reads a policy file strictly: unknown keys, settings and senseless ranges are errors that say
-// "name:line:column: what". An empty file is an empty policy.
-func ParsePolicy(name string, data []byte) (p *Policy, err error) {
-	if err := tame(name, data); err != nil {
-		return nil, err
-	}
-	defer func() { // as Parse
-		if v := recover(); v != nil {
-			p, err = nil, fmt.Errorf("%s: not YAML a policy can be read from: %v", name, v)
-		}
-	}()
-	tree, err := parser.ParseBytes(data, 0)
+// "name:line:column: what".
+func ParsePolicy(name string, data []byte) (*Policy, error) {
+	p := &Policy{}
+	doc, err := strictyaml.Decode(name, "policy", data, p)
 	if err != nil {
-		return nil, located(name, err)
-	}
-	p = &Policy{}
-	switch docs(tree) {
-	case 0:
-		return p, nil
-	case 1:
-	default:
-		return nil, fmt.Errorf("%s: want one YAML document that holds a policy, found %d", name, docs(tree))
-	}
-	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict()).Decode(p); err != nil {
-		var ye yaml.Error
-		if !errors.As(err, &ye) { // the library places every error but those of a value's own text form
-			return nil, place(name, tree, "$.cpus", fmt.Errorf("cpus: %w", err))
-		}
-		return nil, located(name, err)
+		return nil, err
 	}
 	if err := p.Check(); err != nil {
 		path := "$"
 		if fe, ok := errors.AsType[*FieldError](err); ok {
 			path += "." + fe.Field
 		}
-		return nil, place(name, tree, path, err)
+		return nil, doc.At(path, err)
 	}
 	return p, nil
 }
 
-// Check refuses a policy that says something no plan could follow. The error is a *FieldError
+// Check completes a policy that was decoded, and refuses one that says something no plan could follow. The error is a *FieldError
 // whose Field is the YAML path in the policy ("ranges[0].field").
 func (p *Policy) Check() error {
+	if p.List != "" {
+		s, err := cpuset.ParseList(p.List)
+		if err != nil {
+			return &FieldError{"cpus", err}
+		}
+		p.CPUs = s
+	}
 	for _, l := range []struct {
 		name string
 		list []knob.Kind

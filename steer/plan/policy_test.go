@@ -30,13 +30,13 @@ func TestParsePolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Policy{CPUs: cpuset.Range(0, 3), Devices: []string{"eth0"}, Knobs: []knob.Kind{knob.RPSCPUs, knob.Coalesce, knob.NetdevBudget}, Never: []knob.Kind{knob.RPSCPUs},
+	want := &Policy{List: "0-3", CPUs: cpuset.Range(0, 3), Devices: []string{"eth0"}, Knobs: []knob.Kind{knob.RPSCPUs, knob.Coalesce, knob.NetdevBudget}, Never: []knob.Kind{knob.RPSCPUs},
 		Ranges: []Range{{knob.Coalesce, "rx-usecs", at(int64(3)), at(int64(200))}, {knob.NetdevBudget, "", nil, at(int64(600))}}, Flows: 5000, LongFlows: true}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(cpuset.Set{}), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
 	}
-	if got, err := ParsePolicy("p", nil); err != nil || !got.allows(knob.RSSTable) {
-		t.Errorf("an empty file: %v, %v", got, err)
+	if got, err := ParsePolicy("p", []byte("devices: []")); err != nil || !got.allows(knob.RSSTable) || !got.device("eth0") {
+		t.Errorf("a policy that says nothing: %v, %v", got, err)
 	}
 }
 
