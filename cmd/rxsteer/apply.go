@@ -37,8 +37,9 @@ func applyCommand(e *env) *cobra.Command {
 		Short: "Make the changes as one transaction, judged and undone if worse",
 		Long: `Make the changes of a plan as one transaction: each is written down in a journal
 before it is made, read back after, and everything that changed unasked is shown
-and put back. What is measured after is judged against what was measured before;
-a worse result is undone. So is everything when the run is interrupted or dies:
+and put back. What is measured after each step (the changes of one setting of one
+device) is judged against what was measured before it; when it is worse, everything is
+undone. So is everything when the run is interrupted or dies:
 the next rxsteer finds it in the journal.
 
 Risks that are not allowed stop it before anything is written: "reorder" (packets of
@@ -61,7 +62,7 @@ because the host moved on since the plan was made.`,
 	}
 	var f applyFlags
 	out := addOutput(c, "json")
-	c.Flags().DurationVar(&f.duration, "for", 5*time.Second, "measure for this `TIME` before and again after; 0 judges nothing")
+	c.Flags().DurationVar(&f.duration, "for", 5*time.Second, "measure for this `TIME` before and after each step; 0 judges nothing")
 	addLevel(c, &f.level)
 	goal := addGoal(c)
 	c.Flags().StringSliceVar(&f.ifaces, "interface", nil, "without PLAN: look only at these `IFACES`")
@@ -177,7 +178,7 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	if f.duration > 0 {
 		sample = func(ctx context.Context, d time.Duration) (*collector.Sample, error) { return m.sample(ctx, d) }
 	}
-	total := 2*f.duration + 2*f.window()
+	total := f.duration + time.Duration(steps(pl))*(f.duration+2*f.window())
 	p := e.newProgress("starting", total)
 	defer p.end()
 	// The watcher is there before the first write, so that a change that takes this process or
@@ -187,7 +188,9 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	var watchErr error
 	watched := f.confirmWithin == 0
 	engine, err := e.openEngine(ctx, h, f.stateDir, func(text string) {
-		m.phase = text
+		if m.phase = text; text == "measure after" {
+			m.after = nil // of the last step
+		}
 		p.say(text)
 		if !watched && strings.HasPrefix(text, "write ") {
 			watched = true
@@ -255,6 +258,17 @@ func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args 
 		return nil, nil, err
 	}
 	return makePlan(s, g), s.report, nil
+}
+
+// steps is how often a transaction of a plan is judged.
+func steps(pl *plan.Plan) int {
+	n := 0
+	for i, c := range pl.Changes {
+		if i == 0 || c.Knob != pl.Changes[i-1].Knob || c.Target.Device() != pl.Changes[i-1].Target.Device() {
+			n++
+		}
+	}
+	return n
 }
 
 // ask wants a yes from the terminal.

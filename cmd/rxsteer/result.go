@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -83,10 +84,15 @@ func printResult(w io.Writer, doc *applyDoc, p palette, width int) {
 		}
 	}
 	printComparison(w, doc, p)
+	if len(r.Judged) > 1 || len(r.Judged) == 1 && r.Verdict == nil {
+		fmt.Fprintln(w)
+		for _, j := range r.Judged {
+			wrap(w, width, fmt.Sprintf("  %s of %s: %s. ", j.Knob, cmp.Or(j.Device, "the host"), p.word(j.Verdict.Word)), "    ", j.Verdict.Why)
+		}
+	}
 	if v := r.Verdict; v != nil {
 		fmt.Fprintln(w)
-		paint := map[apply.Word]func(string) string{apply.Better: p.green, apply.Worse: p.red, apply.Same: p.yellow, apply.NotJudged: p.yellow}[v.Word]
-		wrap(w, width, "Verdict: "+paint(string(v.Word))+". ", "  ", v.Why)
+		wrap(w, width, "Verdict: "+p.word(v.Word)+". ", "  ", v.Why)
 	}
 	fmt.Fprintln(w)
 	switch r.State {
@@ -104,6 +110,17 @@ func printResult(w io.Writer, doc *applyDoc, p palette, width int) {
 	for _, l := range r.Left {
 		wrap(w, width, "  ! ", "    ", fmt.Sprintf("%s is %s, was %s: %s", l.Ref, shown(l.Is), shown(l.Want), l.Why))
 	}
+}
+
+// word is a verdict in its colour.
+func (p palette) word(w apply.Word) string {
+	switch w {
+	case apply.Better:
+		return p.green(string(w))
+	case apply.Worse:
+		return p.red(string(w))
+	}
+	return p.yellow(string(w))
 }
 
 // printComparison is the table of before and after.

@@ -77,6 +77,8 @@ type Options struct {
 	Windows int
 	Window  time.Duration
 	Settle  time.Duration
+	// Near looks only at the devices of the plan for what changed unasked.
+	Near bool
 }
 
 // Result is what became of a transaction.
@@ -88,7 +90,9 @@ type Result struct {
 	Steps []Step `json:"steps"`
 	// Unasked are settings that changed although no change of the plan names them.
 	Unasked []Unasked `json:"unasked"`
-	Verdict *Verdict  `json:"verdict,omitempty"`
+	// Judged are the verdicts on each step, Verdict that on all of them together.
+	Judged  []Judged `json:"judged,omitempty"`
+	Verdict *Verdict `json:"verdict,omitempty"`
 	// Left are the settings that could not be put back.
 	Left []Left `json:"left"`
 	// Confirm is how long after now the transaction is undone unless confirmed.
@@ -117,6 +121,15 @@ type Step struct {
 	Got     knob.Value `json:"got"` // read back
 	Outcome Outcome    `json:"outcome"`
 	Note    string     `json:"note,omitempty"`
+}
+
+// Judged is the verdict on one step: the changes of one setting of one device.
+type Judged struct {
+	Knob    knob.Kind `json:"knob"`
+	Device  string    `json:"device,omitempty"` // "" the host's
+	First   int       `json:"first"`            // index of its first change in Steps
+	Count   int       `json:"count"`
+	Verdict *Verdict  `json:"verdict"`
 }
 
 // Unasked is a setting that changed around our writes.

@@ -709,7 +709,7 @@ func TestUnaskedOfGroups(t *testing.T) {
 			}
 			res := e.j.txs[0].result()
 			once(false)
-			if _, why := e.write(ctx, e.j.txs[0], res, base); why != "" || res.Steps[0].Outcome != Applied {
+			if _, why := e.step(ctx, &running{t: e.j.txs[0], res: res, first: base, seen: base}, 0); why != "" || res.Steps[0].Outcome != Applied {
 				t.Fatalf("%s: %+v", why, res.Steps[0])
 			}
 			if diff := cmp.Diff(test.unasked, told(res.Unasked)); diff != "" {
@@ -942,7 +942,7 @@ func TestScope(t *testing.T) {
 		{"with RFS", p, rfs, "[eth0] 0-1 0-3"},
 		{"host", host, after, "[]  "},
 	} {
-		sc := scopeOf(test.p, before, test.after)
+		sc := scopeOf(test.p.Changes, before, test.after)
 		if got := fmt.Sprint(sc.Devices, " ", sc.Before, " ", sc.After); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
@@ -987,6 +987,163 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// What a packet waits, and the order of segments, count beside load, drops and throughput.
+func TestJudgeWaits(t *testing.T) {
+	// waits is five windows in which 1 of 50 packets waits 2^slow ns, the others 2^10, with some segments out of order.
+	waits := func(l load, stage collector.StageName, slow int, disorder uint64) []*collector.Sample {
+		out := l.some()
+		for i, s := range out {
+			x := collector.Stage{Stage: stage, Device: "eth0"}
+			x.Hist[10], x.Hist[slow] = 980+uint64(i), 20
+			other := collector.Stage{Stage: stage, Device: "eth1"} // not in scope
+			other.Hist[30] = 1000
+			s.Stages = []collector.Stage{x, other}
+			s.Protocols = map[string]uint64{"TcpInSegs": 10000, "TcpExtTCPOFOQueue": disorder + uint64(i)}
+		}
+		return out
+	}
+	busy := load{napi: 0.3, packets: 50000}
+	hot := load{napi: 0.6, packets: 50000}
+	for _, test := range []struct {
+		name          string
+		before, after []*collector.Sample
+		want          Word
+		say           string
+	}{
+		{"longer", waits(busy, collector.Total, 17, 0), waits(busy, collector.Total, 20, 0), Worse, "waited at most"},
+		{"shorter", waits(busy, collector.Total, 20, 0), waits(busy, collector.Total, 17, 0), Better, "waited at most"},
+		{"shorter is worth CPU time", waits(busy, collector.Total, 20, 0), waits(hot, collector.Total, 17, 0), Better, "waited at most"},
+		{"as long for more CPU time", waits(busy, collector.Total, 17, 0), waits(hot, collector.Total, 17, 0), Worse, "hottest CPU"},
+		{"longer, where nobody reads", waits(busy, collector.GROToStackRPS, 17, 0), waits(busy, collector.GROToStackRPS, 20, 0), Worse, "waited at most"},
+		{"longer by nanoseconds", waits(busy, collector.Total, 11, 0), waits(busy, collector.Total, 13, 0), Same, "within the scatter"},
+		{"measured on one side only", waits(busy, collector.Total, 17, 0), waits(busy, collector.RingWait, 20, 0), Same, "within the scatter"},
+		{"out of order", waits(busy, collector.Total, 17, 10), waits(busy, collector.Total, 17, 400), Worse, "out of order 0.12 → 4.02 %"},
+		{"out of order, a little", waits(busy, collector.Total, 17, 10), waits(busy, collector.Total, 17, 60), Same, "within the scatter"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := Judge(Scope{Devices: []string{"eth0"}}, test.before, test.after)
+			if v.Word != test.want || !strings.Contains(v.Why, test.say) {
+				t.Errorf("%s: %s, want %s with %q; %+v", v.Word, v.Why, test.want, test.say, v.Measures)
+			}
+		})
+	}
+}
+
+// Each step is judged against what was measured just before it: a harmful one is found, and named, also
+// where the whole would look no worse.
+func TestEachStepIsJudged(t *testing.T) {
+	h := newFake(t, 2)
+	old := h.state()
+	p := h.plan()
+	p.Changes = append(p.Changes, plan.Change{Knob: knob.NetdevBudget, Target: knob.Host, From: knob.Int(300), To: knob.Int(600), Risk: plan.NoRisk})
+	budget := p.Changes[3].Ref()
+	h.settings[budget] = knob.Int(300)
+	old[budget] = knob.Int(300)
+	cool := 0.9
+	// RPS helps a lot, RFS does harm that the whole hides, the budget nothing.
+	h.onWrite = func(r knob.Ref) {
+		switch r.Knob {
+		case knob.RPSCPUs:
+			cool = 0.3
+		case knob.RPSSockFlowEntries:
+			cool = 0.6
+		}
+	}
+	c := h.config(t.TempDir())
+	c.Sample = func(context.Context, time.Duration) (*collector.Sample, error) { return sample(cool, 50000, 0), nil }
+	e := h.open(c)
+	defer e.Close()
+	res, err := e.Apply(ctx, p, short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, j := range res.Judged {
+		words = append(words, fmt.Sprintf("%s %s %d+%d %s", j.Knob, j.Device, j.First, j.Count, j.Verdict.Word))
+	}
+	if diff := cmp.Diff([]string{"rps-cpus eth0 0+2 better", "rps-sock-flow-entries  2+1 worse"}, words); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	if res.State != RolledBack || !strings.HasPrefix(res.Why, "worse after rps-sock-flow-entries of the host: receive softirq") {
+		t.Errorf("%s: %s", res.State, res.Why)
+	}
+	h.same("after a harmful step", old)
+}
+
+// A caller that measures all the time writes now and is judged later.
+func TestBeginAndKeep(t *testing.T) {
+	was := load{napi: 0.9, packets: 50000}.some()
+	for _, test := range []struct {
+		name  string
+		after load
+		want  State
+	}{
+		{"better", load{napi: 0.4, packets: 50000}, Kept},
+		{"worse", load{napi: 0.9, packets: 30000}, RolledBack},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := newFake(t, 2)
+			old := h.state()
+			dir := t.TempDir()
+			e := h.open(h.config(dir))
+			defer e.Close()
+			if _, err := e.Keep(ctx, was, was); !errors.Is(err, ErrNoSuch) {
+				t.Errorf("keep nothing: %v", err)
+			}
+			res, err := e.Begin(ctx, h.plan(), Options{Near: true})
+			if err != nil || res.State != Applying || res.Steps[0].Outcome != Applied {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if _, err := e.Begin(ctx, h.plan(), Options{}); !errors.Is(err, ErrUnfinished) {
+				t.Errorf("a second one meanwhile: %v", err)
+			}
+			if txs, _, err := History(dir); err != nil || txs[0].State != Applying {
+				t.Errorf("journal between: %+v, %v", txs, err)
+			}
+			res, err = e.Keep(ctx, was, test.after.some())
+			if err != nil || res.State != test.want || res.Verdict == nil {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if test.want == RolledBack {
+				h.same("worse", old)
+			}
+			if e.Transactions()[0].State != test.want {
+				t.Errorf("journal: %s", e.Transactions()[0].State)
+			}
+		})
+	}
+	t.Run("dies between", func(t *testing.T) {
+		h := newFake(t, 2)
+		old := h.state()
+		dir := t.TempDir()
+		e := h.open(h.config(dir))
+		if _, err := e.Begin(ctx, h.plan(), Options{}); err != nil {
+			t.Fatal(err)
+		}
+		e.Close()
+		next := h.open(h.config(dir))
+		defer next.Close()
+		if res, err := next.Recover(); err != nil || len(res) != 1 || res[0].State != RolledBack {
+			t.Errorf("%+v, %v", res, err)
+		}
+		h.same("recovered", old)
+	})
+	t.Run("rolled back meanwhile", func(t *testing.T) {
+		h := newFake(t, 2)
+		e := h.open(h.config(t.TempDir()))
+		defer e.Close()
+		if _, err := e.Begin(ctx, h.plan(), Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := e.Rollback(""); err != nil || res.State != RolledBack {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		if _, err := e.Keep(ctx, was, was); !errors.Is(err, ErrNoSuch) {
+			t.Errorf("keep after a rollback: %v", err)
+		}
+	})
+}
+
 // judged is a sampler that gives one series before and another after the first write.
 func judged(h *fakeHost, before, after func() (*collector.Sample, error)) Sampler {
 	written := false
@@ -1009,7 +1166,7 @@ func TestVerdictDecides(t *testing.T) {
 	}{
 		{"better is kept", func() (*collector.Sample, error) { return sample(0.4, 50000, 0), nil }, Kept, "better"},
 		{"no difference is kept", good, Kept, "no difference"},
-		{"worse is undone", func() (*collector.Sample, error) { return sample(0.9, 30000, 0), nil }, RolledBack, "worse: packets delivered"},
+		{"worse is undone", func() (*collector.Sample, error) { return sample(0.9, 30000, 0), nil }, RolledBack, "worse after rps-cpus of eth0: packets delivered"},
 		{"not measurable is undone", func() (*collector.Sample, error) { return nil, errInjected }, RolledBack, "could not be judged"},
 	}
 	for _, test := range tests {

@@ -26,6 +26,7 @@ type Engine struct {
 	j      *journal
 	unlock func() error
 	host   knob.Identity
+	open   *running // begun and not judged yet
 }
 
 // Open takes the lock and reads the journal of this boot. Errors wrap ErrLocked and ErrNewer.
@@ -79,11 +80,160 @@ func (e *Engine) progress(format string, args ...any) {
 	}
 }
 
-// Apply makes a plan true as one transaction. Errors before the first write (ErrIdentity, ErrRisk,
-// ErrUnfinished, ErrStale, a bad change) leave the host as it was and the
+// running is a transaction between its begin and its verdict.
+type running struct {
+	t   *Transaction
+	res *Result
+	o   Options
+	// first is the host before the first write, seen the last look around.
+	first, seen *knob.Snapshot
+}
+
+// Apply makes a plan true as one transaction, and judges each step and the whole by what is measured
+// around it. A step is the changes of one setting of one device. Errors before the first write
+// (ErrIdentity, ErrRisk, ErrUnfinished, ErrStale, a bad change) leave the host as it was and the
 // journal without an entry; afterwards a Result always comes back, with an error only when the
 // journal could not be written.
 func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
+	o.Windows, o.Window = cmp.Or(o.Windows, 5), cmp.Or(o.Window, time.Second)
+	o.Settle = cmp.Or(o.Settle, o.Window/2)
+	res, err := e.ready(ctx, p, o)
+	if err != nil || res.Why != "" {
+		return res, err
+	}
+	var before, last []*collector.Sample
+	if e.c.Sample != nil {
+		e.progress("measure before")
+		if before, err = e.windows(ctx, o); err != nil {
+			return nil, fmt.Errorf("apply: measure before: %w", err)
+		}
+		last = before
+	}
+	r, err := e.begin(ctx, p, res, o)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(res.Steps); {
+		was, from := r.seen, i
+		var why string
+		if i, why = e.step(ctx, r, i); why != "" {
+			return e.undo(r.t, res, why)
+		}
+		if e.c.Sample == nil || !wrote(res.Steps[from:i]) {
+			continue
+		}
+		e.progress("settle")
+		if !sleep(ctx, o.Settle) {
+			return e.undo(r.t, res, "interrupted")
+		}
+		e.progress("measure after")
+		after, err := e.windows(ctx, o)
+		if err != nil {
+			return e.undo(r.t, res, fmt.Sprintf("could not be judged: %v", err))
+		}
+		v := Judge(scopeOf(p.Changes[from:i], was, r.seen), last, after)
+		res.Judged = append(res.Judged, Judged{Knob: res.Steps[from].Knob, Device: res.Steps[from].Target.Device(), First: from, Count: i - from, Verdict: v})
+		if v.Word == Worse {
+			return e.undo(r.t, res, worse(res, v))
+		}
+		last = after
+		// What changed while we measured is not the next step's doing.
+		if i < len(res.Steps) {
+			if err := e.later(ctx, r); err != nil {
+				return e.undo(r.t, res, err.Error())
+			}
+		}
+	}
+	return e.keep(ctx, r, before, last)
+}
+
+// worse says which step was.
+func worse(res *Result, v *Verdict) string {
+	j := res.Judged[len(res.Judged)-1]
+	if j.Count == len(res.Steps) {
+		return "worse: " + v.Why
+	}
+	return fmt.Sprintf("worse after %s of %s: %s; rxsteer trial measures each change alone", j.Knob, cmp.Or(j.Device, "the host"), v.Why)
+}
+
+// wrote reports whether any of these steps changed the host.
+func wrote(steps []Step) bool {
+	return slices.ContainsFunc(steps, func(s Step) bool { return s.Outcome == Applied || s.Outcome == Adjusted })
+}
+
+// Begin makes a plan true and does not wait for a verdict: for a caller that measures all the time and
+// must act within milliseconds. Everything Apply checks before and between its writes is checked;
+// with Options.Near only the plan's own devices are looked at for that, which on hosts with many others is
+// most of the time. A Result whose State is Applying waits for Keep, which judges it, or
+// Rollback; until then no other transaction begins, and should the process die the next run undoes
+// it. Any other State is an end: nothing to do, or already undone.
+func (e *Engine) Begin(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
+	res, err := e.ready(ctx, p, o)
+	if err != nil || res.Why != "" {
+		return res, err
+	}
+	r, err := e.begin(ctx, p, res, o)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i < len(res.Steps); {
+		var why string
+		if i, why = e.step(ctx, r, i); why != "" {
+			return e.undo(r.t, res, why)
+		}
+	}
+	res.State = Applying
+	e.open = r
+	return res, nil
+}
+
+// Keep judges what Begin wrote by samples the caller took before it and after it (at least three on
+// each side, no younger than the last write plus the time the load needs to settle; nil keeps without a
+// verdict), and keeps it or, when it is worse, puts it back.
+func (e *Engine) Keep(ctx context.Context, before, after []*collector.Sample) (*Result, error) {
+	r := e.open
+	if r == nil || r.t.State != Applying {
+		return nil, fmt.Errorf("keep: %w: none was begun", ErrNoSuch)
+	}
+	e.open = nil
+	return e.keep(ctx, r, before, after)
+}
+
+// keep judges the whole and ends a transaction.
+func (e *Engine) keep(ctx context.Context, r *running, before, after []*collector.Sample) (*Result, error) {
+	res := r.res
+	if before != nil && after != nil {
+		res.Verdict = Judge(scopeOf(r.t.Plan.Changes, r.first, r.seen), before, after)
+		if res.Verdict.Word == Worse {
+			return e.undo(r.t, res, "worse: "+res.Verdict.Why)
+		}
+	}
+	e.still(ctx, res)
+	if err := e.later(ctx, r); err != nil {
+		return e.undo(r.t, res, err.Error())
+	}
+	if ctx.Err() != nil {
+		return e.undo(r.t, res, "interrupted")
+	}
+	state := record{Type: recState, TX: r.t.ID, State: Kept, Why: "applied"}
+	if res.Verdict != nil {
+		state.Why = string(res.Verdict.Word) + ": " + res.Verdict.Why
+	}
+	if r.o.ConfirmWithin > 0 {
+		state.State, state.Deadline = Unconfirmed, e.c.Uptime()+r.o.ConfirmWithin
+		res.Confirm = r.o.ConfirmWithin
+	}
+	if err := e.j.append(state); err != nil {
+		// A change nobody can take back later is no change to keep.
+		return e.undo(r.t, res, err.Error())
+	}
+	res.State, res.Why = state.State, state.Why
+	return res, nil
+}
+
+// ready checks everything that can be checked before the journal has an entry. A Result with a Why
+// has nothing to do.
+func (e *Engine) ready(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
 	for _, t := range e.j.txs {
 		if !t.finished() && e.ours(t) {
 			return nil, fmt.Errorf("apply: %w: %s is %s; confirm it or roll it back", ErrUnfinished, t.ID, t.State)
@@ -92,7 +242,7 @@ func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, e
 	if err := allowed(p, o); err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
-	snap, err := e.c.Host.Snapshot(ctx)
+	snap, err := e.look(ctx, p, o)
 	if err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
@@ -112,68 +262,34 @@ func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, e
 			return res, fmt.Errorf("apply: %w: %d of %d; make a new plan", ErrStale, stale, len(res.Steps))
 		}
 		res.Why = "every setting already has the value planned"
-		return res, nil
 	}
-	o.Windows, o.Window = cmp.Or(o.Windows, 5), cmp.Or(o.Window, time.Second)
-	o.Settle = cmp.Or(o.Settle, o.Window/2)
-	e.progress("measure before")
-	before, err := e.windows(ctx, o)
-	if err != nil {
-		return nil, fmt.Errorf("apply: measure before: %w", err)
-	}
-	base, err := e.c.Host.Snapshot(ctx)
+	return res, nil
+}
+
+// begin journals a transaction; nothing is written to the host yet.
+func (e *Engine) begin(ctx context.Context, p *plan.Plan, res *Result, o Options) (*running, error) {
+	base, err := e.look(ctx, p, o)
 	if err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	if err := e.check(p, base); err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
-
 	res.ID = strconv.Itoa(len(e.j.txs) + 1)
 	if err := e.j.append(record{Type: recBegin, TX: res.ID, Plan: p}); err != nil {
 		return nil, fmt.Errorf("apply: %w; nothing was changed", err)
 	}
-	t := e.j.find(res.ID)
-	seen, why := e.write(ctx, t, res, base)
-	if why != "" {
-		return e.undo(t, res, why)
-	}
-	if e.c.Sample != nil {
-		e.progress("settle")
-		if !sleep(ctx, o.Settle) {
-			return e.undo(t, res, "interrupted")
-		}
-		e.progress("measure after")
-		after, err := e.windows(ctx, o)
-		if err != nil {
-			return e.undo(t, res, fmt.Sprintf("could not be judged: %v", err))
-		}
-		res.Verdict = Judge(scopeOf(p, base, seen), before, after)
-		if res.Verdict.Word == Worse {
-			return e.undo(t, res, "worse: "+res.Verdict.Why)
+	return &running{t: e.j.find(res.ID), res: res, o: o, first: base, seen: base}, nil
+}
+
+// look reads everything that is set, or with Near what is set on the plan's own devices.
+func (e *Engine) look(ctx context.Context, p *plan.Plan, o Options) (*knob.Snapshot, error) {
+	if o.Near {
+		if near := devicesOf(p.Changes); len(near) > 0 {
+			return e.c.Host.Snapshot(ctx, near...)
 		}
 	}
-	e.still(ctx, res)
-	if err := e.later(ctx, res, seen); err != nil {
-		return e.undo(t, res, err.Error())
-	}
-	if ctx.Err() != nil {
-		return e.undo(t, res, "interrupted")
-	}
-	state := record{Type: recState, TX: t.ID, State: Kept, Why: "applied"}
-	if res.Verdict != nil {
-		state.Why = string(res.Verdict.Word) + ": " + res.Verdict.Why
-	}
-	if o.ConfirmWithin > 0 {
-		state.State, state.Deadline = Unconfirmed, e.c.Uptime()+o.ConfirmWithin
-		res.Confirm = o.ConfirmWithin
-	}
-	if err := e.j.append(state); err != nil {
-		// A change nobody can take back later is no change to keep.
-		return e.undo(t, res, err.Error())
-	}
-	res.State, res.Why = state.State, state.Why
-	return res, nil
+	return e.c.Host.Snapshot(ctx)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -317,38 +433,42 @@ func (e *Engine) windows(ctx context.Context, o Options) ([]*collector.Sample, e
 	return out, nil
 }
 
-// write makes the changes in order. It returns the last look around, or why the transaction must be undone.
-func (e *Engine) write(ctx context.Context, t *Transaction, res *Result, base *knob.Snapshot) (*knob.Snapshot, string) {
-	if err := e.j.append(record{Type: recState, TX: t.ID, State: Applying}); err != nil {
-		return nil, err.Error()
+// step makes the changes from index i to the end of their step, looks around after them, and returns
+// the index of the next step, or why the transaction must be undone.
+func (e *Engine) step(ctx context.Context, r *running, i int) (next int, why string) {
+	if r.t.State == Journalled {
+		if err := e.j.append(record{Type: recState, TX: r.t.ID, State: Applying}); err != nil {
+			return i, err.Error()
+		}
 	}
-	for i := range res.Steps {
+	first := r.res.Steps[i]
+	for ; i < len(r.res.Steps); i++ {
+		s := &r.res.Steps[i]
+		if s.Knob != first.Knob || s.Target.Device() != first.Target.Device() {
+			break
+		}
 		if ctx.Err() != nil {
-			return nil, "interrupted"
+			return i, "interrupted"
 		}
-		if why := e.writeOne(ctx, t, i, &res.Steps[i]); why != "" {
-			return nil, why
+		if why := e.writeOne(ctx, r.t, i, s); why != "" {
+			return i, why
 		}
-		// Changes of one setting of one device are one step: look around after the last.
-		if i+1 < len(res.Steps) && res.Steps[i+1].Knob == res.Steps[i].Knob && res.Steps[i+1].Target.Device() == res.Steps[i].Target.Device() {
-			continue
-		}
-		now, err := e.c.Host.Snapshot(ctx)
-		if err != nil {
-			return nil, fmt.Sprintf("cannot see what else changed: %v", err)
-		}
-		n := len(t.putBacks)
-		if why := e.unasked(ctx, t, res, base, now, res.Steps[i].Target.Device()); why != "" {
-			return nil, why
-		}
-		if len(t.putBacks) > n { // our own putting back is nobody's change
-			if now, err = e.c.Host.Snapshot(ctx); err != nil {
-				return nil, fmt.Sprintf("cannot see what else changed: %v", err)
-			}
-		}
-		base = now
 	}
-	return base, ""
+	now, err := e.look(ctx, r.t.Plan, r.o)
+	if err != nil {
+		return i, fmt.Sprintf("cannot see what else changed: %v", err)
+	}
+	n := len(r.t.putBacks)
+	if why := e.unasked(ctx, r.t, r.res, r.seen, now, first.Target.Device()); why != "" {
+		return i, why
+	}
+	if len(r.t.putBacks) > n { // our own putting back is nobody's change
+		if now, err = e.look(ctx, r.t.Plan, r.o); err != nil {
+			return i, fmt.Sprintf("cannot see what else changed: %v", err)
+		}
+	}
+	r.seen = now
+	return i, ""
 }
 
 func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) string {
@@ -520,14 +640,15 @@ func (e *Engine) unasked(ctx context.Context, t *Transaction, res *Result, befor
 }
 
 // later reports what else changed since the last write, while we measured: that is somebody else's.
-func (e *Engine) later(ctx context.Context, res *Result, since *knob.Snapshot) error {
-	now, err := e.c.Host.Snapshot(ctx)
+func (e *Engine) later(ctx context.Context, r *running) error {
+	now, err := e.look(ctx, r.t.Plan, r.o)
 	if err != nil {
 		return fmt.Errorf("cannot see what else changed: %w", err)
 	}
-	for _, d := range unaskedSince(res, since, now) {
-		res.Unasked = append(res.Unasked, Unasked{Ref: d.Ref, From: d.From, To: d.To, Note: "changed while we measured: left alone"})
+	for _, d := range unaskedSince(r.res, r.seen, now) {
+		r.res.Unasked = append(r.res.Unasked, Unasked{Ref: d.Ref, From: d.From, To: d.To, Note: "changed while we measured: left alone"})
 	}
+	r.seen = now
 	return nil
 }
 

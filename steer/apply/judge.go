@@ -52,7 +52,12 @@ const (
 	loadLoss     = 0.15
 	dropPoints   = 0.001 // of packets offered
 	leastTraffic = 100   // packets/s, below which there is nothing to judge
-	leastWindows = 3
+	// Latencies come from log2 histograms: less than half a bucket is no difference.
+	latencyTimes   = 1.5
+	latencyLeast   = 20e3 // ns
+	leastTimed     = 100  // packets or polls in a window, below which it has no p99
+	disorderPoints = 0.01 // of the TCP segments received
+	leastWindows   = 3
 	// moreBackground is how many CPUs' time others must have taken or freed to explain a difference of ours.
 	moreBackground = 0.1
 )
@@ -66,18 +71,23 @@ type Scope struct {
 	Before, After cpuset.Set
 }
 
-// scopeOf is what a plan concerns: its devices, or the host when it changes only settings of that.
-func scopeOf(p *plan.Plan, before, after *knob.Snapshot) Scope {
-	var sc Scope
-	for _, c := range p.Changes {
-		if d := c.Target.Device(); d != "" {
-			sc.Devices = append(sc.Devices, d)
-		}
-	}
-	slices.Sort(sc.Devices)
-	sc.Devices = slices.Compact(sc.Devices)
+// scopeOf is what changes concern: their devices, or the host when they are only of that.
+func scopeOf(changes []plan.Change, before, after *knob.Snapshot) Scope {
+	sc := Scope{Devices: devicesOf(changes)}
 	sc.Before, sc.After = rpsReach(before, sc.Devices), rpsReach(after, sc.Devices)
 	return sc
+}
+
+// devicesOf names the devices of changes, sorted.
+func devicesOf(changes []plan.Change) []string {
+	var out []string
+	for _, c := range changes {
+		if d := c.Target.Device(); d != "" {
+			out = append(out, d)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // rpsReach is the CPUs to which RPS takes packets of the devices; with RFS that is any (get_rps_cpu in
@@ -127,6 +137,19 @@ func Judge(sc Scope, before, after []*collector.Sample) *Verdict {
 	delivered := m("packets_delivered_per_s", func(a account) float64 { return a.delivered })
 	drops := m("dropped_of_offered_ratio", account.dropRatio)
 	m("receive_softirq_per_packet_ns", account.cost)
+	// Figures that not every Sample holds are compared where both sides do.
+	optional := func(name string, of func(*collector.Sample) (float64, bool)) Measure {
+		a, b := told(before, of), told(after, of)
+		if len(a) < leastWindows || len(b) < leastWindows {
+			return Measure{Name: name}
+		}
+		x := Measure{Name: name, Before: mean(a), After: mean(b), Significant: welch(a, b)}
+		v.Measures = append(v.Measures, x)
+		return x
+	}
+	latency := optional("latency_p99_ns", func(s *collector.Sample) (float64, bool) { return latencyP99(s, sc.Devices) })
+	optional("poll_p99_ns", func(s *collector.Sample) (float64, bool) { return pollP99(s, sc.Devices) })
+	disorder := optional("tcp_out_of_order_ratio", outOfOrder)
 	background := m("background_busy_cpus", account.background)
 	if len(sc.Devices) > 0 {
 		m("background_packets_per_s", func(a account) float64 { return a.others })
@@ -153,6 +176,9 @@ func Judge(sc Scope, before, after []*collector.Sample) *Verdict {
 	isLow, isHigh := mean(series(is, account.coolest)), mean(series(is, account.mostly))
 	cooler := hot.Significant && wasLow-isHigh >= hottestPoints
 	hotter := hot.Significant && isLow-wasHigh >= worsePoints
+	slower := latency.Significant && latency.After >= latencyTimes*latency.Before && latency.After-latency.Before >= latencyLeast
+	faster := latency.Significant && latency.Before >= latencyTimes*latency.After && latency.Before-latency.After >= latencyLeast
+	reordered := disorder.Significant && disorder.After-disorder.Before >= disorderPoints
 
 	// Others' part of the CPUs can also grow because we left them more, or shrink because we took
 	// it: only what the CPUs were busy more or less in all is their own doing.
@@ -166,6 +192,8 @@ func Judge(sc Scope, before, after []*collector.Sample) *Verdict {
 	dropText := fmt.Sprintf("dropped %.2f → %.2f %% of those offered", drops.Before*100, drops.After*100)
 	hotText := fmt.Sprintf("receive softirq%s on the hottest CPU %.0f → %.0f %%", of, hot.Before*100, hot.After*100)
 	othersText := fmt.Sprintf("everything else on this host took %.2f → %.2f CPUs meanwhile", background.Before, background.After)
+	latencyText := fmt.Sprintf("99 of 100 packets%s waited at most %.0f → %.0f µs", of, latency.Before/1e3, latency.After/1e3)
+	disorderText := fmt.Sprintf("TCP segments out of order %.2f → %.2f %%", disorder.Before*100, disorder.After*100)
 	say := func(w Word, why string) *Verdict {
 		switch {
 		case w == Worse && disturbed, w == Better && relieved:
@@ -183,7 +211,11 @@ func Judge(sc Scope, before, after []*collector.Sample) *Verdict {
 		return say(Worse, deliveredText)
 	case moreDrops:
 		return say(Worse, dropText)
-	case hotter && !more && !fewerDrops:
+	case reordered:
+		return say(Worse, disorderText)
+	case slower && !more && !fewerDrops:
+		return say(Worse, latencyText)
+	case hotter && !more && !fewerDrops && !faster:
 		return say(Worse, hotText)
 	case more && fewerDrops:
 		return say(Better, deliveredText+", "+dropText)
@@ -193,8 +225,82 @@ func Judge(sc Scope, before, after []*collector.Sample) *Verdict {
 		return say(Better, dropText)
 	case cooler:
 		return say(Better, hotText)
+	case faster:
+		return say(Better, latencyText)
 	}
 	return say(Same, hotText+", "+deliveredText+", "+dropText+": within the scatter of the windows or too small to matter")
+}
+
+// told is the figure of the windows that hold it.
+func told(windows []*collector.Sample, of func(*collector.Sample) (float64, bool)) []float64 {
+	var out []float64
+	for _, s := range windows {
+		if x, ok := of(s); ok {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// latencyP99 is what 99 of 100 packets in scope waited at most, ns: from the driver to the application,
+// or where nobody reads here (a router) to the protocol layer. Level 2 measures it.
+func latencyP99(s *collector.Sample, devices []string) (float64, bool) {
+	for _, stages := range [][]collector.StageName{{collector.Total}, {collector.GROToStack, collector.GROToStackRPS}} {
+		var h collector.Histogram
+		for _, x := range s.Stages {
+			if slices.Contains(stages, x.Stage) && (len(devices) == 0 || slices.Contains(devices, x.Device)) {
+				for i, n := range x.Hist {
+					h[i] += n
+				}
+			}
+		}
+		if p, ok := p99(h); ok {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+// pollP99 is what 99 of 100 polls in scope took at most, ns.
+func pollP99(s *collector.Sample, devices []string) (float64, bool) {
+	var h collector.Histogram
+	for _, x := range s.NAPIs {
+		if len(devices) == 0 || slices.Contains(devices, x.Device) {
+			for i, n := range x.TimeHist {
+				h[i] += n
+			}
+		}
+	}
+	return p99(h)
+}
+
+// p99 interpolates on the logarithm within a bucket.
+func p99(h collector.Histogram) (float64, bool) {
+	var all, below float64
+	for _, n := range h {
+		all += float64(n)
+	}
+	if all < leastTimed {
+		return 0, false
+	}
+	want := all * 0.99
+	for i, n := range h {
+		if below+float64(n) >= want && i > 0 {
+			return math.Exp2(float64(i-1) + (want-below)/float64(n)), true
+		}
+		below += float64(n)
+	}
+	return 0, true
+}
+
+// outOfOrder is the TCP segments that came before their turn, of all received in this network
+// namespace (TCP_INC_STATS of tcp_data_queue_ofo in net/ipv4/tcp_input.c).
+func outOfOrder(s *collector.Sample) (float64, bool) {
+	in := s.Protocols["TcpInSegs"]
+	if in < leastTimed {
+		return 0, false
+	}
+	return float64(s.Protocols["TcpExtTCPOFOQueue"]) / float64(in), true
 }
 
 // account is one window, split into what is in scope and what is not.
