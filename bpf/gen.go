@@ -5,3 +5,4 @@ package bpf
 // one object each: the programs use no CPU registers, only BTF.
 //
 //go:generate go tool bpf2go -go-package bpf -target bpfel,bpfeb -type context -type napi_key -type napi_stat -type irq_key -type irq_stat -type cpu_stat rx rx.bpf.c -- -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror
+//go:generate go tool bpf2go -go-package bpf -target bpfel,bpfeb -type packet_stage -type packet_events -type stage_key -type stage_stat -type packet_cpu packet packet.bpf.c -- -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror

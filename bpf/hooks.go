@@ -9,19 +9,32 @@ import (
 
 // hook is a tracepoint and the program for it, which has its name.
 type hook struct {
-	name string
-	lost string // what no Sample holds without it
+	name  string
+	level int    // of attention that needs it
+	lost  string // what no Sample holds without it
 	// optional: the rest is right without it.
 	optional bool
 }
 
 // hooks in order of attachment.
 var hooks = []hook{
-	{name: rxProgSoftirqEntry, lost: "all live measurement: a softirq's beginning"},
-	{name: rxProgSoftirqExit, lost: "all live measurement: a softirq's end"},
-	{name: rxProgNapiPoll, lost: "all live measurement: which NAPI a NET_RX run polled"},
-	{name: rxProgIrqHandlerEntry, lost: "time per interrupt", optional: true},
-	{name: rxProgIrqHandlerExit, lost: "time per interrupt", optional: true},
+	{level: 1, name: rxProgSoftirqEntry, lost: "all live measurement: a softirq's beginning"},
+	{level: 1, name: rxProgSoftirqExit, lost: "all live measurement: a softirq's end"},
+	{level: 1, name: rxProgNapiPoll, lost: "all live measurement: which NAPI a NET_RX run polled"},
+	{level: 1, name: rxProgIrqHandlerEntry, lost: "time per interrupt", optional: true},
+	{level: 1, name: rxProgIrqHandlerExit, lost: "time per interrupt", optional: true},
+}
+
+// packetHooks are those of level 2: the programs of packet.bpf.c.
+var packetHooks = []hook{
+	{level: 2, name: packetProgNetifReceiveSkb, lost: "stages of packets: their coming to the protocol layer"},
+	{level: 2, name: packetProgTcpProbe, lost: "stage stack-socket", optional: true},
+	{level: 2, name: packetProgSkbCopyDatagramIovec, lost: "stages socket-read and total of TCP", optional: true},
+	{level: 2, name: packetProgConsumeSkb, lost: "stages socket-read and total of UDP", optional: true},
+	{level: 2, name: packetProgKfreeSkb, lost: "samples that were dropped: they count as under way", optional: true},
+	{level: 2, name: packetProgNetifRx, lost: "stages of packets that pass no GRO: lo, tun and veth without NAPI", optional: true},
+	{level: 2, name: packetProgNapiGroFragsEntry, lost: "stages of packets of drivers that hand over page fragments", optional: true},
+	{level: 2, name: packetProgNapiGroReceiveEntry, lost: "stages of packets of most drivers", optional: true},
 }
 
 // find reports whether kernel has the tracepoint: nil, ErrNoTracepoint, or

@@ -57,4 +57,16 @@ struct napi_struct {
 
 struct irqaction; /* never looked into */
 
+struct sk_buff {
+	/* Of an skb in a UDP socket's queue the kernel keeps lengths in dev's place
+	 * (struct udp_dev_scratch, net/ipv4/udp.c). */
+	struct net_device *dev;
+	unsigned char *head;
+	__u16 queue_mapping;  /* of a received one: its rx queue + 1, 0 not told */
+	unsigned int napi_id; /* 0 where the NAPI has none */
+	int skb_iif;	      /* ifindex it was received on, 0 of one that was not */
+} __core;
+
+struct sock; /* never looked into */
+
 #endif

@@ -31,13 +31,15 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // TestInstructionCounts shows a program's growth in review: each instruction runs
 // in every softirq, poll or interrupt.
 func TestInstructionCounts(t *testing.T) {
-	spec, err := loadRx()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
-		fmt.Fprintf(&got, "%-18s %d\n", name, len(spec.Programs[name].Instructions))
+	for _, object := range []func() (*ebpf.CollectionSpec, error){loadRx, loadPacket} {
+		spec, err := object()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
+			fmt.Fprintf(&got, "%-23s %d\n", name, len(spec.Programs[name].Instructions))
+		}
 	}
 	golden := filepath.Join("testdata", "instructions.golden")
 	if *update {
@@ -63,14 +65,14 @@ func kernelWithout(t *testing.T, missing ...string) func() (*btf.Spec, error) {
 		t.Skipf("needs a kernel with BTF: %v", err)
 	}
 	var types []btf.Type
-	for _, name := range []string{"napi_struct", "net_device", "net", "ns_common"} {
+	for _, name := range []string{"napi_struct", "net_device", "net", "ns_common", "sk_buff"} {
 		s, err := structOf(kernel, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		types = append(types, s)
 	}
-	for _, h := range hooks {
+	for _, h := range slices.Concat(hooks, packetHooks) {
 		if !slices.Contains(missing, h.name) {
 			types = append(types, &btf.Typedef{Name: "btf_trace_" + h.name, Type: &btf.Int{Name: "int", Size: 4}})
 		}
@@ -138,7 +140,7 @@ func TestLoadWithoutATracepointItCanDoWithout(t *testing.T) {
 	if err := p.Attach(); err != nil {
 		t.Fatal(err)
 	}
-	want := []Hook{{Name: "irq_handler_exit", Why: "kernel has no tracepoint irq_handler_exit", Lost: "time per interrupt"}}
+	want := []Hook{{Name: "irq_handler_exit", Level: 1, Why: "kernel has no tracepoint irq_handler_exit", Lost: "time per interrupt"}}
 	if diff := cmp.Diff(want, p.Missing()); diff != "" {
 		t.Errorf("missing -want +got:\n%s", diff)
 	}

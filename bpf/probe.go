@@ -1,23 +1,25 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/link"
 
 	"github.com/rxsteer/rxsteer/internal/host"
 )
 
 // Hook is one thing live measurement asks of the kernel.
 type Hook struct {
-	Name string `json:"name"`
-	Live bool   `json:"live"`
-	Why  string `json:"why,omitempty"`  // it is missing
-	Lost string `json:"lost,omitempty"` // what cannot be measured without it
+	Name  string `json:"name"`
+	Level int    `json:"level,omitempty"` // of attention that needs it: 1 polls, 2 packets
+	Live  bool   `json:"live"`
+	Why   string `json:"why,omitempty"`  // it is missing
+	Lost  string `json:"lost,omitempty"` // what cannot be measured without it
 }
 
 // Support is what this kernel and this process's privilege allow.
@@ -59,7 +61,7 @@ func Probe(fsys host.FS, opts Options) Support {
 	default:
 		s.Err = btfErr
 	}
-	for _, h := range hooks {
+	for _, h := range slices.Concat(hooks, packetHooks) {
 		err := s.Err
 		if btfErr == nil {
 			if missing := h.find(kernel); missing != nil {
@@ -67,12 +69,12 @@ func Probe(fsys host.FS, opts Options) Support {
 			}
 		}
 		if err == nil {
-			err = h.try(opts, kernel)
+			err = h.try(kernel)
 		}
-		r := Hook{Name: h.name, Live: err == nil, Lost: h.lost}
+		r := Hook{Name: h.name, Level: h.level, Live: err == nil, Lost: h.lost}
 		if err != nil {
 			r.Why = err.Error()
-			if s.Err == nil && !h.optional {
+			if s.Err == nil && !h.optional && h.level == 1 {
 				s.Err = err
 			}
 		}
@@ -82,8 +84,12 @@ func Probe(fsys host.FS, opts Options) Support {
 }
 
 // try loads and attaches the hook's program alone.
-func (h hook) try(opts Options, kernel *btf.Spec) error {
-	spec, err := loadRx()
+func (h hook) try(kernel *btf.Spec) error {
+	object := loadRx
+	if h.level == 2 {
+		object = loadPacket
+	}
+	spec, err := object()
 	if err != nil {
 		return fmt.Errorf("load BPF programs: %w", err)
 	}
@@ -92,20 +98,16 @@ func (h hook) try(opts Options, kernel *btf.Spec) error {
 			delete(spec.Programs, name)
 		}
 	}
-	opts.NAPIs, opts.IRQs = 1, 1
-	var p Programs
-	if err := p.load(spec, opts, kernel); err != nil {
+	for _, m := range spec.Maps {
+		if m.Type == ebpf.Hash {
+			m.MaxEntries = 1
+		}
+	}
+	s := set{hooks: []hook{h}}
+	if err := s.load(spec, kernel); err != nil {
 		return err
 	}
-	defer p.Close()
-	l, err := link.AttachTracing(link.TracingOptions{Program: p.coll.Programs[h.name], AttachType: ebpf.AttachTraceRawTp})
-	if err != nil {
-		return explain("attach to tracepoint "+h.name, err)
-	}
-	if err := l.Close(); err != nil {
-		return fmt.Errorf("detach from tracepoint %s: %w", h.name, err)
-	}
-	return nil
+	return errors.Join(s.Attach(), s.Close())
 }
 
 // lockdown reads the chosen one of "none [integrity] confidentiality"

@@ -42,12 +42,9 @@ const batch = 1024
 
 // Read reads all counters into c, reusing its slices. CPUs go on counting
 // meanwhile: each number is right at some moment within the call.
-func (p *Programs) Read(c *Counters) error {
-	c.CPUs = slices.Grow(c.CPUs[:0], len(p.cpuKeys))[:len(p.cpuKeys)]
-	var cursor ebpf.MapBatchCursor
-	n, err := p.cpus.BatchLookup(&cursor, p.cpuKeys, c.CPUs, nil)
-	if n != len(c.CPUs) || err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("read CPU counters: %d of %d: %w", n, len(c.CPUs), err)
+func (p *Programs) Read(c *Counters) (err error) {
+	if c.CPUs, err = readCPUs(p.cpus, p.cpuKeys, c.CPUs); err != nil {
+		return fmt.Errorf("read CPU counters: %w", err)
 	}
 	if c.NAPIKeys, c.NAPIs, err = readHash(p.napis, c.NAPIKeys[:0], c.NAPIs[:0]); err != nil {
 		return fmt.Errorf("read NAPI counters: %w", err)
@@ -56,6 +53,17 @@ func (p *Programs) Read(c *Counters) error {
 		return fmt.Errorf("read IRQ counters: %w", err)
 	}
 	return nil
+}
+
+// readCPUs reads an array with an element per CPU; keys is scratch of that length.
+func readCPUs[V any](m *ebpf.Map, keys []uint32, values []V) ([]V, error) {
+	values = slices.Grow(values[:0], len(keys))[:len(keys)]
+	var cursor ebpf.MapBatchCursor
+	n, err := m.BatchLookup(&cursor, keys, values, nil)
+	if n != len(values) || err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return values, fmt.Errorf("%d of %d: %w", n, len(values), err)
+	}
+	return values, nil
 }
 
 // readHash appends all entries of a hash map to keys and values.
@@ -96,13 +104,16 @@ func (p *Programs) Forget(keys []NAPIKey) error {
 
 // Device is the name the NAPI's device had when it was first polled on that
 // CPU, "" for the backlog.
-func (s *NAPIStat) Device() string {
-	name := make([]byte, 0, len(s.Name))
-	for _, c := range s.Name {
+func (s *NAPIStat) Device() string { return name(s.Name[:]) }
+
+// name is a C string of at most that length.
+func name(c []int8) string {
+	b := make([]byte, 0, len(c))
+	for _, c := range c {
 		if c == 0 {
 			break
 		}
-		name = append(name, byte(c))
+		b = append(b, byte(c))
 	}
-	return string(name)
+	return string(b)
 }

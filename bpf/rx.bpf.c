@@ -18,6 +18,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include "rx.h"
+#include "bucket.h"
 
 /* Set by Go after the last program is attached: a half-attached set would count
  * ends without beginnings. */
@@ -54,32 +55,6 @@ static __always_inline struct cpu_stat *this_cpu(void)
 	__u32 cpu = bpf_get_smp_processor_id();
 
 	return bpf_map_lookup_elem(&cpus, &cpu);
-}
-
-/* bucket returns 0 for 0, else 1 + floor(log2(v)), at most last. */
-static __always_inline __u32 bucket(__u64 v, __u32 last)
-{
-	__u32 w = v >> 32 ? 0xffffffff : (__u32)v;
-	__u32 b = w != 0;
-
-	if (w >> 16) {
-		b += 16;
-		w >>= 16;
-	}
-	if (w >> 8) {
-		b += 8;
-		w >>= 8;
-	}
-	if (w >> 4) {
-		b += 4;
-		w >>= 4;
-	}
-	if (w >> 2) {
-		b += 2;
-		w >>= 2;
-	}
-	b += w >> 1;
-	return b > last ? last : b;
 }
 
 /* context says over what this CPU entered NET_RX. ksoftirqd is known by its

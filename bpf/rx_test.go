@@ -712,7 +712,7 @@ func TestReadIsComplete(t *testing.T) {
 func TestProbeFindsEveryHookLive(t *testing.T) {
 	testnet.NeedRoot(t)
 	s := Probe(host.OS{}, Options{})
-	if s.Err != nil || !s.BTF.Live || len(s.MissingCaps) > 0 || len(s.Hooks) != len(hooks) {
+	if s.Err != nil || !s.BTF.Live || len(s.MissingCaps) > 0 || len(s.Hooks) != len(hooks)+len(packetHooks) {
 		t.Errorf("support: %+v", s)
 	}
 	for _, h := range s.Hooks {

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+//go:build ignore
+
+/*
+ * Level 2: where a packet waits.
+ *
+ * One packet in `rate` is sampled where its driver hands it over: it gets a
+ * slot in a direct-mapped table, and the programs further along find it there by
+ * the address of its skb. An address comes again, so the skb's head must be the
+ * same too, and whoever sees the address handed over anew clears the slot. GRO
+ * keeps the first packet of those it merges, so what arrives further along are
+ * GRO's heads.
+ *
+ * Each program costs about 20 ns per packet whatever it does; looking at the
+ * table costs few more, for its keys are 8 KiB and seldom written.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include "packet.h"
+#include "bucket.h"
+
+/* Set by Go: 0 is off. It grows each time measuring is switched on, so that what
+ * was begun before is known for it. */
+volatile __u32 on;
+/* One packet in so many is sampled. Set by Go. */
+volatile __u32 rate = 1024;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* page-aligned: CPUs do not share lines */
+	__uint(max_entries, 1);		   /* possible CPUs, set by Go */
+	__type(key, __u32);
+	__type(value, struct packet_cpu);
+} packet_cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096); /* set by Go */
+	__type(key, struct stage_key);
+	__type(value, struct stage_stat);
+} stages SEC(".maps");
+
+static const struct stage_stat no_stage;
+
+#define SLOTS 1024
+
+enum place {
+	AT_DRIVER,
+	AT_STACK,
+	AT_SOCKET,
+};
+
+/* slot is a sampled packet under way. Two CPUs may fill one at once: then its
+ * head or its generation is most likely wrong, and it is given up. */
+struct slot {
+	__u64 head; /* of the skb */
+	__u64 at;   /* when the driver handed it over */
+	__u64 mark; /* when it came to where it is now */
+	__u32 on;   /* the generation it was sampled in */
+	enum place place;
+	__u32 from; /* CPU where the driver handed it over */
+	__u32 cpu;  /* CPU where it came to where it is now */
+	__u32 netns;
+	__u32 ifindex;
+	__u32 queue;
+	char name[16];
+};
+
+static __u64 keys[SLOTS]; /* address of the skb in each slot, 0: none */
+static struct slot slots[SLOTS];
+
+/* index_of tells the slot of an skb. Shifts of a pointer are refused, so its low
+ * half becomes a number by a move of its own. skbs lie 256 bytes apart. */
+static __always_inline __u32 index_of(const struct sk_buff *skb)
+{
+	__u32 low;
+
+	asm volatile("%0 = %1" : "=w"(low) : "w"((__u32)(__u64)skb));
+	return (low >> 8 ^ low >> 18) & (SLOTS - 1);
+}
+
+static __always_inline struct packet_cpu *counting(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	if (!on)
+		return 0;
+	return bpf_map_lookup_elem(&packet_cpus, &cpu);
+}
+
+/* chosen says whether this packet is the one in `rate`. The distance to the next
+ * is drawn anew each time: a fixed one would always meet the same place in polls. */
+static __always_inline __u32 chosen(struct packet_cpu *cpu)
+{
+	__u32 x;
+
+	if (cpu->skip) {
+		cpu->skip--;
+		return 0;
+	}
+	x = cpu->seed;
+	if (!x)
+		x = bpf_get_prandom_u32() | 1;
+	x ^= x << 13;
+	x ^= x >> 17;
+	x ^= x << 5;
+	cpu->seed = x;
+	/* 0 to 2·rate − 2, rate − 1 in the mean */
+	cpu->skip = (__u64)x * (2 * rate - 1) >> 32;
+	return 1;
+}
+
+static __always_inline void sample(const struct sk_buff *skb, struct packet_cpu *cpu)
+{
+	__u32 i = index_of(skb);
+	struct slot *slot = &slots[i];
+	struct net_device *dev = skb->dev;
+
+	if (!dev)
+		return;
+	if (keys[i])
+		cpu->overwritten++;
+	keys[i] = 0;
+	barrier();
+	slot->head = (__u64)skb->head;
+	slot->on = on;
+	slot->place = AT_DRIVER;
+	slot->from = bpf_get_smp_processor_id();
+	slot->cpu = slot->from;
+	slot->netns = dev->nd_net.net->ns.inum;
+	slot->ifindex = dev->ifindex;
+	slot->queue = skb->queue_mapping;
+#pragma unroll
+	for (__u32 c = 0; c < sizeof(slot->name); c++)
+		slot->name[c] = dev->name[c];
+	slot->at = bpf_ktime_get_ns();
+	slot->mark = slot->at;
+	barrier();
+	keys[i] = (__u64)skb;
+	cpu->sampled++;
+}
+
+/* handed is a packet that its driver hands over. */
+static __always_inline void handed(const struct sk_buff *skb, struct packet_cpu *cpu)
+{
+	__u32 i = index_of(skb);
+
+	if (keys[i] == (__u64)skb) {
+		keys[i] = 0;
+		cpu->reused++;
+	}
+	if (chosen(cpu))
+		sample(skb, cpu);
+}
+
+SEC("tp_btf/napi_gro_receive_entry")
+int BPF_PROG(napi_gro_receive_entry, const struct sk_buff *skb)
+{
+	struct packet_cpu *cpu = counting();
+
+	if (!cpu)
+		return 0;
+	cpu->events.gro++;
+	handed(skb, cpu);
+	return 0;
+}
+
+SEC("tp_btf/napi_gro_frags_entry")
+int BPF_PROG(napi_gro_frags_entry, const struct sk_buff *skb)
+{
+	struct packet_cpu *cpu = counting();
+
+	if (!cpu)
+		return 0;
+	cpu->events.gro++;
+	handed(skb, cpu);
+	return 0;
+}
+
+/* What passes no GRO is handed over here: lo, tun and veth without NAPI, tunnels. */
+SEC("tp_btf/netif_rx")
+int BPF_PROG(netif_rx, const struct sk_buff *skb)
+{
+	struct packet_cpu *cpu = counting();
+
+	if (!cpu)
+		return 0;
+	cpu->events.netif_rx++;
+	handed(skb, cpu);
+	return 0;
+}
+
+/* find returns the slot of a sampled skb, if it has one. */
+static __always_inline struct slot *find(const struct sk_buff *skb)
+{
+	__u32 i = index_of(skb);
+	struct slot *slot = &slots[i];
+
+	if (keys[i] != (__u64)skb)
+		return 0;
+	if (slot->head == (__u64)skb->head && slot->on == on)
+		return slot;
+	keys[i] = 0; /* another packet at the same address, or of an earlier time */
+	return 0;
+}
+
+static __always_inline void forget(const struct sk_buff *skb)
+{
+	keys[index_of(skb)] = 0;
+}
+
+static __always_inline void passed(struct packet_cpu *cpu, const struct slot *slot,
+				   enum packet_stage stage, __u32 from, __u64 ns)
+{
+	struct stage_key key = {
+		.netns = slot->netns,
+		.ifindex = slot->ifindex,
+		.queue = slot->queue,
+		.stage = stage,
+		.cpu = bpf_get_smp_processor_id(),
+		.from = from,
+	};
+	struct stage_stat *stat = bpf_map_lookup_elem(&stages, &key);
+
+	if (!stat) {
+		bpf_map_update_elem(&stages, &key, &no_stage, BPF_NOEXIST);
+		stat = bpf_map_lookup_elem(&stages, &key);
+		if (!stat) {
+			cpu->lost++;
+			return;
+		}
+#pragma unroll
+		for (__u32 c = 0; c < sizeof(stat->name); c++)
+			stat->name[c] = slot->name[c];
+	}
+	/* A process may be interrupted between reading and writing on its own CPU. */
+	__sync_fetch_and_add(&stat->count, 1);
+	__sync_fetch_and_add(&stat->sum, ns);
+	__sync_fetch_and_add(&stat->hist[bucket(ns, TIME_BUCKETS - 1)], 1);
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(netif_receive_skb, struct sk_buff *skb)
+{
+	struct packet_cpu *cpu = counting();
+	struct slot *slot;
+	__u64 now;
+
+	if (!cpu)
+		return 0;
+	cpu->events.stack++;
+	slot = find(skb);
+	if (!slot || slot->place != AT_DRIVER)
+		return 0; /* not sampled, or seen again above a bond, bridge or VLAN */
+	now = bpf_ktime_get_ns();
+	passed(cpu, slot, TO_STACK, slot->from, now - slot->at);
+	slot->mark = now;
+	slot->cpu = bpf_get_smp_processor_id();
+	slot->place = AT_STACK;
+	return 0;
+}
+
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(tcp_probe, struct sock *sk, const struct sk_buff *skb)
+{
+	struct packet_cpu *cpu = counting();
+	struct slot *slot;
+	__u64 now;
+
+	if (!cpu)
+		return 0;
+	cpu->events.socket++;
+	slot = find(skb);
+	if (!slot || slot->place != AT_STACK)
+		return 0; /* not sampled, or a socket's twin */
+	now = bpf_ktime_get_ns();
+	passed(cpu, slot, TO_SOCKET, slot->cpu, now - slot->mark);
+	slot->mark = now;
+	slot->cpu = bpf_get_smp_processor_id();
+	slot->place = AT_SOCKET;
+	return 0;
+}
+
+static __always_inline void arrived(struct packet_cpu *cpu, const struct sk_buff *skb,
+				    struct slot *slot)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	passed(cpu, slot, TO_READ, slot->cpu, now - slot->mark);
+	passed(cpu, slot, IN_ALL, slot->from, now - slot->at);
+	forget(skb);
+}
+
+/* TCP's reads, and UDP's of data that lie in more than one piece. */
+SEC("tp_btf/skb_copy_datagram_iovec")
+int BPF_PROG(skb_copy_datagram_iovec, const struct sk_buff *skb, int len)
+{
+	struct packet_cpu *cpu = counting();
+	struct slot *slot;
+
+	if (!cpu)
+		return 0;
+	cpu->events.copy++;
+	slot = find(skb);
+	if (!slot)
+		return 0;
+	if (slot->place == AT_DRIVER || !skb->skb_iif)
+		forget(skb); /* never arrived, and its address is another's now */
+	else
+		arrived(cpu, skb, slot);
+	return 0;
+}
+
+/* in_udp_queue says whether an skb is or was in the queue of a UDP socket: lengths
+ * stand where its device was. On little-endian machines the topmost byte of these
+ * is 0 or 1 and a kernel address is negative; on big-endian s390x the topmost bit
+ * is set and addresses are positive. */
+static __always_inline __u32 in_udp_queue(const struct sk_buff *skb)
+{
+	long scratch = (long)skb->dev;
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	return scratch > 0;
+#else
+	return scratch < 0;
+#endif
+}
+
+/* UDP's reads end here. */
+SEC("tp_btf/consume_skb")
+int BPF_PROG(consume_skb, struct sk_buff *skb)
+{
+	struct packet_cpu *cpu = counting();
+	struct slot *slot;
+
+	if (!cpu)
+		return 0;
+	cpu->events.consume++;
+	slot = find(skb);
+	if (!slot)
+		return 0;
+	if (slot->place == AT_STACK && in_udp_queue(skb)) {
+		arrived(cpu, skb, slot);
+		return 0;
+	}
+	cpu->unread++;
+	forget(skb);
+	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(kfree_skb, struct sk_buff *skb)
+{
+	struct packet_cpu *cpu = counting();
+
+	if (!cpu)
+		return 0;
+	cpu->events.free++;
+	if (!find(skb))
+		return 0;
+	cpu->dropped++;
+	forget(skb);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,117 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// The types of packet.h, which documents their fields.
+type (
+	StageKey    = packetStageKey
+	StageStat   = packetStageStat
+	PacketStage = packetPacketStage
+	PacketCPU   = packetPacketCpu
+)
+
+// Stages of a sampled packet's way: StageKey.Stage.
+const (
+	ToStack  = packetPacketStageTO_STACK
+	ToSocket = packetPacketStageTO_SOCKET
+	ToRead   = packetPacketStageTO_READ
+	InAll    = packetPacketStageIN_ALL
+)
+
+// DefaultStages is how many {stage, device, queue, CPU, from CPU} fit unless Options
+// says otherwise. An entry is 312 bytes.
+const DefaultStages = 4096
+
+// DefaultRate is that one packet in so many is sampled.
+const DefaultRate = 1024
+
+// Packets are the programs of level 2 and their maps: packet.bpf.c. They are loaded,
+// attached and switched apart from Programs. Its methods are not for concurrent use.
+type Packets struct {
+	set
+	cpus    *ebpf.Map
+	stages  *ebpf.Map
+	cpuKeys []uint32 // scratch of Read
+}
+
+// PacketCounters is everything counted since LoadPackets. StageKeys[i] names
+// Stages[i]; order means nothing. CPUs is indexed by CPU.
+type PacketCounters struct {
+	StageKeys []StageKey
+	Stages    []StageStat
+	CPUs      []PacketCPU
+}
+
+// LoadPackets loads the programs of level 2; nothing runs before Attach. Errors are as
+// Load's.
+func LoadPackets(opts Options) (*Packets, error) {
+	p := &Packets{}
+	kernel, spec, err := p.prepare(opts, packetHooks, loadPacket)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.load(spec, opts, kernel); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Packets) load(spec *ebpf.CollectionSpec, opts Options, kernel *btf.Spec) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count CPUs: %w", err)
+	}
+	spec.Maps[packetMapPacketCpus].MaxEntries = uint32(cpus)
+	spec.Maps[packetMapStages].MaxEntries = size(opts.Stages, DefaultStages)
+	if err := p.set.load(spec, kernel); err != nil {
+		return err
+	}
+	p.cpus, p.stages = p.coll.Maps[packetMapPacketCpus], p.coll.Maps[packetMapStages]
+	p.cpuKeys = make([]uint32, cpus)
+	return nil
+}
+
+// SetRate has one packet in n sampled from now on; 0 means DefaultRate.
+func (p *Packets) SetRate(n uint32) error {
+	if n == 0 {
+		n = DefaultRate
+	}
+	if err := p.coll.Variables[packetVarRate].Set(n); err != nil {
+		return fmt.Errorf("set sampling rate of packets: %w", err)
+	}
+	return nil
+}
+
+// Read reads all counters into c, reusing its slices; as Programs.Read.
+func (p *Packets) Read(c *PacketCounters) (err error) {
+	if c.CPUs, err = readCPUs(p.cpus, p.cpuKeys, c.CPUs); err != nil {
+		return fmt.Errorf("read packet counters: %w", err)
+	}
+	if c.StageKeys, c.Stages, err = readHash(p.stages, c.StageKeys[:0], c.Stages[:0]); err != nil {
+		return fmt.Errorf("read packet stages: %w", err)
+	}
+	return nil
+}
+
+// ForgetStages deletes entries, so that the map has room for others; one that comes
+// back counts from 0.
+func (p *Packets) ForgetStages(keys []StageKey) error {
+	for _, k := range keys {
+		if err := p.stages.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("delete packet stages: %w", err)
+		}
+	}
+	return nil
+}
+
+// MaxStages is how many entries fit.
+func (p *Packets) MaxStages() int { return int(p.stages.MaxEntries()) }
+
+// Device is the name the device had when the entry was made.
+func (s *StageStat) Device() string { return name(s.Name[:]) }

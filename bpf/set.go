@@ -1,0 +1,138 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// set is the programs of one object. It has a variable named on: 0 is off, and a
+// greater number each time it is switched on, by which the programs know marks of an
+// earlier time.
+type set struct {
+	hooks   []hook
+	coll    *ebpf.Collection
+	links   []link.Link
+	missing []Hook
+	times   uint32 // switched on so often
+}
+
+// prepare looks for what the hooks need and leaves out the programs of those missing.
+func (s *set) prepare(opts Options, hooks []hook, object func() (*ebpf.CollectionSpec, error)) (*btf.Spec, *ebpf.CollectionSpec, error) {
+	kernel, err := kernelTypes(opts.BTF)
+	if err != nil {
+		return nil, nil, fmt.Errorf("load BPF programs: %w", err)
+	}
+	spec, err := object()
+	if err != nil {
+		return nil, nil, fmt.Errorf("load BPF programs: %w", err)
+	}
+	for _, h := range hooks {
+		err := h.find(kernel)
+		if err == nil {
+			s.hooks = append(s.hooks, h)
+			continue
+		}
+		if !h.optional || !errors.Is(err, ErrNoTracepoint) {
+			return nil, nil, fmt.Errorf("load BPF programs: %w", err)
+		}
+		delete(spec.Programs, h.name)
+		s.missing = append(s.missing, Hook{Name: h.name, Level: h.level, Why: err.Error(), Lost: h.lost})
+	}
+	missing, err := missingCaps()
+	if err != nil {
+		return nil, nil, fmt.Errorf("load BPF programs: %w", err)
+	}
+	if len(missing) > 0 {
+		return nil, nil, noCaps("load BPF programs", missing)
+	}
+	return kernel, spec, nil
+}
+
+func (s *set) load(spec *ebpf.CollectionSpec, kernel *btf.Spec) (err error) {
+	// Before Linux 5.11 maps count against RLIMIT_MEMLOCK. Where it cannot be
+	// lifted, loading tells whether that mattered.
+	memlock := rlimit.RemoveMemlock()
+	s.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		Programs: ebpf.ProgramOptions{KernelTypes: kernel},
+	})
+	if err != nil {
+		err = explain("load BPF programs", err)
+		if memlock != nil && errors.Is(err, ErrNoPrivilege) {
+			err = fmt.Errorf("%w; or, before Linux 5.11, RLIMIT_MEMLOCK is too low: raise it, or grant CAP_SYS_RESOURCE", err)
+		}
+		return err
+	}
+	return nil
+}
+
+// Attach attaches every program and then lets them count. On an error none is
+// left attached.
+func (s *set) Attach() error {
+	for _, h := range s.hooks {
+		l, err := link.AttachTracing(link.TracingOptions{Program: s.coll.Programs[h.name], AttachType: ebpf.AttachTraceRawTp})
+		if err != nil {
+			return errors.Join(explain("attach to tracepoint "+h.name, err), s.detach())
+		}
+		s.links = append(s.links, l)
+	}
+	if err := s.SetOn(true); err != nil {
+		return errors.Join(err, s.detach())
+	}
+	return nil
+}
+
+// Detach has no program attached any more; what was counted can still be read, and
+// Attach called again. One that was attached and counts again costs the host
+// interprocessor calls to every CPU, so do it no more often than every 10 s, and use
+// SetOn for what is shorter.
+func (s *set) Detach() error {
+	if err := errors.Join(s.SetOn(false), s.detach()); err != nil {
+		return fmt.Errorf("detach BPF programs: %w", err)
+	}
+	return nil
+}
+
+// SetOn has the attached programs count or return at once (which costs 20 ns still).
+// Nothing that began before it was switched on is ever counted.
+func (s *set) SetOn(on bool) error {
+	var value uint32
+	if on {
+		s.times++
+		value = s.times
+	}
+	if err := s.coll.Variables["on"].Set(value); err != nil {
+		return fmt.Errorf("switch BPF programs: %w", err)
+	}
+	return nil
+}
+
+func (s *set) detach() error {
+	var errs []error
+	for _, l := range s.links {
+		errs = append(errs, l.Close())
+	}
+	s.links = nil
+	return errors.Join(errs...)
+}
+
+// Close detaches and unloads everything. A second Close does nothing.
+func (s *set) Close() error {
+	err := s.detach()
+	if s.coll != nil {
+		s.coll.Close()
+	}
+	s.coll = nil
+	if err != nil {
+		return fmt.Errorf("detach BPF programs: %w", err)
+	}
+	return nil
+}
+
+// Missing lists the hooks this kernel does not have.
+func (s *set) Missing() []Hook { return slices.Clone(s.missing) }
