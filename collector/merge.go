@@ -28,6 +28,9 @@ func Merge(samples ...*Sample) *Sample {
 	irqs := index[irqKey, IRQ]{}
 	devices := index[int, Device]{}
 	drivers := index[int, Driver]{}
+	stages := index[stageKey, Stage]{}
+	pacing := index[int, Pacing]{}
+	learned := index[linkKey, Link]{}
 	noted := map[Unmeasured]bool{}
 	for _, s := range samples {
 		m.Interval += s.Interval
@@ -48,6 +51,15 @@ func Merge(samples ...*Sample) *Sample {
 		}
 		for i := range s.Drivers {
 			drivers.at(s.Drivers[i].IfIndex).add(&s.Drivers[i])
+		}
+		for i := range s.Stages {
+			stages.at(s.Stages[i].key()).add(&s.Stages[i])
+		}
+		for i := range s.Pacing {
+			pacing.at(s.Pacing[i].IRQ).add(&s.Pacing[i])
+		}
+		for _, l := range s.Learned {
+			*learned.at(l.key()) = l
 		}
 		m.Established = s.Established
 		if s.TCP != nil {
@@ -84,6 +96,15 @@ func Merge(samples ...*Sample) *Sample {
 	m.Devices = devices.sorted(compareDevices)
 	if len(drivers) > 0 {
 		m.Drivers = drivers.sorted(func(a, b Driver) int { return cmp.Compare(a.IfIndex, b.IfIndex) })
+	}
+	if len(stages) > 0 {
+		m.Stages = stages.sorted(compareStages)
+	}
+	if len(pacing) > 0 {
+		m.Pacing = pacing.sorted(func(a, b Pacing) int { return cmp.Compare(a.IRQ, b.IRQ) })
+	}
+	if len(learned) > 0 {
+		m.Learned = learned.sorted(compareLinks)
 	}
 	return m
 }

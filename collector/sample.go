@@ -49,6 +49,10 @@ type Sample struct {
 	Stages  []Stage         `json:"stages,omitempty"`
 	Buckets []DeviceBuckets `json:"buckets,omitempty"`
 	Flows   []Flow          `json:"flows,omitempty"`
+	// Pacing is how interrupts followed one another, by IRQ; Learned what traffic has shown of the map, by device,
+	// NAPI. nil: no programs.
+	Pacing  []Pacing `json:"pacing,omitempty"`
+	Learned []Link   `json:"learned,omitempty"`
 	// Cost is what this Sample cost and what was thinned for it; nil where nothing was attached.
 	Cost *Cost `json:"cost,omitempty"`
 	// Protocols is what counters of IP, TCP and UDP grew by in the reader's own network
