@@ -41,24 +41,24 @@ type Sample struct {
 	Devices []Device `json:"devices"` // by ifindex; the reader's own network namespace
 	// Drivers is what the drivers' own counters grew by, by ifindex; read less often than the rest
 	// where a driver is slow to tell, so that a short Sample may show nothing and the next one more.
-	Drivers []Driver `json:"drivers,omitempty"`
+	Drivers []Driver `json:"drivers,omitzero"`
 	// TCP is the busiest connections, nil where they were not read; read less often where there are many.
 	TCP *TCP `json:"tcp,omitempty"`
 	// Stages, Buckets and Flows are of level 2, nil below: by stage, device, queue, CPUs; by ifindex;
 	// by device, queue, most packets first.
-	Stages  []Stage         `json:"stages,omitempty"`
-	Buckets []DeviceBuckets `json:"buckets,omitempty"`
-	Flows   []Flow          `json:"flows,omitempty"`
+	Stages  []Stage         `json:"stages,omitzero"`
+	Buckets []DeviceBuckets `json:"buckets,omitzero"`
+	Flows   []Flow          `json:"flows,omitzero"`
 	// Pacing is how interrupts followed one another, by IRQ; Learned what traffic has shown of the map, by device,
 	// NAPI. nil: no programs.
-	Pacing  []Pacing `json:"pacing,omitempty"`
-	Learned []Link   `json:"learned,omitempty"`
+	Pacing  []Pacing `json:"pacing,omitzero"`
+	Learned []Link   `json:"learned,omitzero"`
 	// Cost is what this Sample cost and what was thinned for it; nil where nothing was attached.
 	Cost *Cost `json:"cost,omitempty"`
 	// Protocols is what counters of IP, TCP and UDP grew by in the reader's own network
 	// namespace, by their names in nstat(8) ("UdpInDatagrams", "TcpExtListenDrops"). One that stood
 	// still is left out; nil: not read.
-	Protocols map[string]uint64 `json:"protocols,omitempty"`
+	Protocols map[string]uint64 `json:"protocols,omitzero"`
 	// Established is the TCP connections open at the end, a level: TcpCurrEstab; 0 where not told.
 	Established uint64 `json:"established,omitempty"`
 	// Unmeasured names what this Sample could not see, and why.
