@@ -17,6 +17,7 @@ func commands(e *env) []*cobra.Command {
 		rollbackCommand(e),
 		historyCommand(e),
 		baselineCommand(e),
+		recordCommand(e),
 		bundleCommand(e),
 		agentCommand(e),
 		watchCommand(e),

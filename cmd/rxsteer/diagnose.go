@@ -19,8 +19,9 @@ each finding is one cause, with the numbers that prove it, what was ruled out an
 the remedy. What could not be measured is listed with the conclusions that are
 weaker for it. Nothing is written to the host.
 
-With --from it reads a bundle, or a folder of what people paste (interrupts,
-softnet_stat, ethtool-S.eth0.txt …; see docs/json.md), instead of this host.
+With --from it reads a recording, a bundle, or a folder of what people paste
+(interrupts, softnet_stat, ethtool-S.eth0.txt …; see docs/json.md), instead of this
+host.
 
 Exit status 3 says that there is a finding at or above --fail-on.`,
 		Example: `  rxsteer diagnose

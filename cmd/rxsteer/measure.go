@@ -12,6 +12,7 @@ import (
 
 	"github.com/rxsteer/rxsteer/bpf"
 	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/collector/record"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/internal/host/paste"
@@ -31,7 +32,7 @@ type measureFlags struct {
 
 // addFrom lets a command read what somebody captured.
 func addFrom(c *cobra.Command, m *measureFlags) {
-	c.Flags().StringVar(&m.from, "from", "", "read a bundle or a folder of pasted texts at `PATH` instead of this host")
+	c.Flags().StringVar(&m.from, "from", "", "read a recording, a bundle or a folder of pasted texts at `PATH` instead of this host")
 }
 
 func addMeasure(c *cobra.Command) *measureFlags {
@@ -66,11 +67,8 @@ func (m *measureFlags) window() time.Duration {
 
 // seen is one look at the host: what it is, what is set, what was measured, what is wrong.
 type seen struct {
+	capture
 	captured string // where it was read from, "" this host
-	nics     []nic.NIC
-	topology *topo.Topology
-	snapshot *knob.Snapshot
-	windows  []*collector.Sample
 	report   *diagnose.Report
 }
 
@@ -90,35 +88,90 @@ func (e *env) look(ctx context.Context, m *measureFlags, names []string) (*seen,
 	return e.lookAt(ctx, h, m, names)
 }
 
-// lookFrom diagnoses what was captured: nothing of this host is read.
-func (e *env) lookFrom(m *measureFlags, names []string) (*seen, error) {
-	h, err := paste.Open(m.from)
-	if err != nil {
-		return nil, &failure{exitFailed, err, []string{"--from takes what rxsteer bundle writes, or a folder with any of: interrupts, softirqs, softnet_stat, stat, ip-link.txt, proc_irq.txt, rps_cpus.txt, ethtool-S.txt …"}}
-	}
-	for _, n := range h.Notes {
-		wrap(e.stderr, e.textWidth(), "! ", "  ", n.Error())
-	}
-	s := &seen{nics: h.NICs(), topology: h.Topology(), snapshot: h.Snapshot()}
-	if err := checkInterfaces(s.nics, names); err != nil {
+// capture is what somebody took of a host: nothing of this one.
+type capture struct {
+	nics     []nic.NIC
+	topology *topo.Topology
+	snapshot *knob.Snapshot
+	// windows is what was measured, in order; sample is their sum, or what a capture's texts let be
+	// counted again; nil none.
+	windows []*collector.Sample
+	sample  *collector.Sample
+	events  []diagnose.Event
+	// recording is whence, nil where it is a bundle or a folder.
+	recording *record.Recording
+}
+
+// openCapture reads a recording, a bundle or a folder of pasted texts. What is not as it should be is
+// said on stderr.
+func (e *env) openCapture(from string) (*capture, error) {
+	rec, err := record.Open(from)
+	switch {
+	case err == nil:
+		return e.openRecording(from, rec)
+	case errors.Is(err, record.ErrNewer):
+		return nil, &failure{exitFailed, fmt.Errorf("%s: %w", from, err), []string{"read it with the rxsteer that wrote it, or a later one"}}
+	case !errors.Is(err, record.ErrNot):
 		return nil, err
 	}
+	h, err := paste.Open(from)
+	if err != nil {
+		return nil, &failure{exitFailed, err, []string{"--from takes what rxsteer record or rxsteer bundle writes, or a folder with any of: interrupts, softirqs, softnet_stat, stat, ip-link.txt, proc_irq.txt, rps_cpus.txt, ethtool-S.txt …"}}
+	}
+	for _, n := range h.Notes {
+		e.remark(n.Error())
+	}
 	// What was measured, where a bundle holds it, not what its texts let be counted again.
-	measured := h.Saved.Windows
-	if s.windows = measured; len(measured) == 0 {
-		if sample := h.Sample(); sample != nil {
-			s.windows = []*collector.Sample{sample}
-		}
+	c := &capture{nics: h.NICs(), topology: h.Topology(), snapshot: h.Snapshot(), windows: h.Saved.Windows}
+	if c.sample = collector.Merge(c.windows...); c.sample == nil {
+		c.sample = h.Sample()
 	}
-	s.captured = m.from
-	var events []diagnose.Event
 	for _, x := range h.Events {
-		events = append(events, diagnose.Event{Kind: x.Kind, Text: x.Text})
+		c.events = append(c.events, diagnose.Event{Kind: x.Kind, Text: x.Text})
 	}
-	s.report = diagnose.Diagnose(diagnose.Input{
-		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: collector.Merge(s.windows...), Windows: measured, Events: events, Devices: names, Baseline: m.baseline,
-	})
+	return c, nil
+}
+
+// openRecording judges a host by what it was at the end, as measuring live does.
+func (e *env) openRecording(from string, rec *record.Recording) (*capture, error) {
+	if len(rec.States) == 0 || len(rec.Samples) == 0 {
+		err := errors.New("it holds no sample")
+		if rec.Cut != nil {
+			err = rec.Cut
+		}
+		return nil, fmt.Errorf("read %s: %w", from, err)
+	}
+	if rec.Cut != nil {
+		e.remark(from + ": " + rec.Cut.Error() + "; read is what came before")
+	}
+	last := rec.States[len(rec.States)-1]
+	c := &capture{nics: last.NICs, topology: last.Topology, snapshot: last.Snapshot, windows: rec.Samples, sample: collector.Merge(rec.Samples...), recording: rec}
+	linkNAPIs(c.nics, c.sample)
+	return c, nil
+}
+
+// remark is a line on stderr about what was read.
+func (e *env) remark(text string) { wrap(e.stderr, e.textWidth(), "! ", "  ", text) }
+
+// lookFrom diagnoses what was captured: nothing of this host is read.
+func (e *env) lookFrom(m *measureFlags, names []string) (*seen, error) {
+	c, err := e.openCapture(m.from)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkInterfaces(c.nics, names); err != nil {
+		return nil, err
+	}
+	s := &seen{captured: m.from, capture: *c}
+	s.judge(m, names)
 	return s, nil
+}
+
+// judge diagnoses what was seen.
+func (s *seen) judge(m *measureFlags, names []string) {
+	s.report = diagnose.Diagnose(diagnose.Input{
+		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: s.sample, Windows: s.windows, Events: s.events, Devices: names, Baseline: m.baseline,
+	})
 }
 
 func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names []string) (*seen, error) {
@@ -136,11 +189,11 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	if s.windows, err = e.measure(ctx, h, m, "measuring "+nameList(names)); err != nil {
 		return nil, err
 	}
-	measured := collector.Merge(s.windows...)
-	linkNAPIs(s.nics, measured)
+	s.sample = collector.Merge(s.windows...)
+	linkNAPIs(s.nics, s.sample)
 	// Settings are read after measuring, so that a device that went away meanwhile is not judged
 	// by what it was.
-	if s.nics, err = e.stillThere(ctx, h, names, s.nics, measured); err != nil {
+	if s.nics, err = e.stillThere(ctx, h, names, s.nics, s.sample); err != nil {
 		return nil, err
 	}
 	if s.snapshot, err = h.machine.Snapshot(ctx); err != nil {
@@ -149,10 +202,7 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	if s.snapshot.Owners, err = h.owners(ctx, s.nics); err != nil {
 		return nil, err
 	}
-	s.report = diagnose.Diagnose(diagnose.Input{
-		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology,
-		Sample: measured, Windows: s.windows, Devices: names, Baseline: m.baseline,
-	})
+	s.judge(m, names)
 	return &s, nil
 }
 
@@ -199,12 +249,23 @@ func makePlan(s *seen, g plan.Goal) *plan.Plan {
 	})
 }
 
-// measure takes samples of a window each until the duration is covered. Level 1 that is
-// refused is an error: a person who did not ask for less should not get less.
+// measure takes samples of a window each until the duration is covered.
 func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what string) ([]*collector.Sample, error) {
-	window := m.window()
-	n := int((m.duration + window - 1) / window)
-	ring := collector.NewRing(n)
+	var samples []*collector.Sample
+	err := e.stream(ctx, h, m, m.window(), what, func(s *collector.Sample) error {
+		samples = append(samples, s)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return samples, nil
+}
+
+// stream hands out samples of a window each until the duration is covered. Level 1 that is
+// refused is an error: a person who did not ask for less should not get less.
+func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window time.Duration, what string, each func(*collector.Sample) error) error {
+	ring := collector.NewRing(1)
 	s := e.newSampler(h, m.level, window, ring)
 	samples, cancel := ring.Subscribe()
 	defer cancel()
@@ -215,34 +276,40 @@ func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what s
 	select {
 	case <-s.Ready():
 	case err := <-done:
-		return nil, err
+		return err
 	}
 	if err := refused(s); err != nil && m.level > 0 {
 		stop()
-		return nil, errors.Join(err, <-done)
+		return errors.Join(err, <-done)
 	}
 	p := e.newProgress(what, m.duration)
 	defer p.end()
-	for len(ring.Window(24*time.Hour)) < n {
+	for left := int((m.duration + window - 1) / window); left > 0; {
 		select {
 		case sample := <-samples:
 			p.step(sample)
+			if err := each(sample); err != nil {
+				stop()
+				return errors.Join(err, <-done)
+			}
+			left--
 		case <-p.tick():
 			p.draw()
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("measure for %v: %w", m.duration, ctx.Err()), <-done)
+			return errors.Join(fmt.Errorf("measure for %v: %w", m.duration, ctx.Err()), <-done)
 		case err := <-done:
 			if err == nil {
 				err = errors.New("measure: the sampler stopped early")
 			}
-			return nil, err
+			return err
 		}
 	}
-	stop()
-	if err := <-done; err != nil {
-		return nil, err
+	if missed := cancel(); missed > 0 {
+		stop()
+		return errors.Join(fmt.Errorf("measure: %d samples came faster than they could be taken", missed), <-done)
 	}
-	return ring.Window(24 * time.Hour), nil
+	stop()
+	return <-done
 }
 
 func (e *env) newSampler(h *hostRooms, level int, interval time.Duration, ring *collector.Ring) *collector.Sampler {

@@ -94,16 +94,13 @@ what cannot. Interfaces that are down, and lo, are left out unless named.`,
 		ValidArgsFunction: e.completeInterfaces,
 	}
 	out := addOutput(c, "json")
+	var m measureFlags
+	addFrom(c, &m)
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
-		h, err := e.openHost()
-		if err != nil {
-			return err
-		}
-		defer h.close()
-		doc, err := readStatus(c.Context(), h, names)
+		doc, err := e.status(c.Context(), m.from, names)
 		if err != nil {
 			return err
 		}
@@ -115,6 +112,38 @@ what cannot. Interfaces that are down, and lo, are left out unless named.`,
 	return c
 }
 
+// status is of this host, or of a capture.
+func (e *env) status(ctx context.Context, from string, names []string) (*statusDoc, error) {
+	if from == "" {
+		h, err := e.openHost()
+		if err != nil {
+			return nil, err
+		}
+		defer h.close()
+		return readStatus(ctx, h, names)
+	}
+	c, err := e.openCapture(from)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkInterfaces(c.nics, names); err != nil {
+		return nil, err
+	}
+	return viewStatus(c.nics, chosenNICs(c.nics, names), names, c.topology, c.snapshot, c.snapshot.Owners), nil
+}
+
+// chosenNICs are those named; without names those that are up.
+func chosenNICs(nics []nic.NIC, names []string) []string {
+	var chosen []string
+	for i := range nics {
+		n := &nics[i]
+		if slices.Contains(names, n.Name) || len(names) == 0 && n.Kind != nic.Loopback && n.Up {
+			chosen = append(chosen, n.Name)
+		}
+	}
+	return chosen
+}
+
 func readStatus(ctx context.Context, h *hostRooms, names []string) (*statusDoc, error) {
 	nics, err := h.inventory(ctx)
 	if err != nil {
@@ -123,13 +152,7 @@ func readStatus(ctx context.Context, h *hostRooms, names []string) (*statusDoc, 
 	if err := checkInterfaces(nics, names); err != nil {
 		return nil, err
 	}
-	var chosen []string
-	for i := range nics {
-		n := &nics[i]
-		if slices.Contains(names, n.Name) || len(names) == 0 && n.Kind != nic.Loopback && n.Up {
-			chosen = append(chosen, n.Name)
-		}
-	}
+	chosen := chosenNICs(nics, names)
 	// Reading waits for the kernel's locks more than it computes: side by side.
 	var top *topo.Topology
 	var snap *knob.Snapshot
@@ -146,6 +169,10 @@ func readStatus(ctx context.Context, h *hostRooms, names []string) (*statusDoc, 
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+	return viewStatus(nics, chosen, names, top, snap, owners), nil
+}
+
+func viewStatus(nics []nic.NIC, chosen, names []string, top *topo.Topology, snap *knob.Snapshot, owners []knob.Owner) *statusDoc {
 	doc := &statusDoc{
 		Host:     snap.Host,
 		CPUs:     []statusCPU{},
@@ -183,7 +210,7 @@ func readStatus(ctx context.Context, h *hostRooms, names []string) (*statusDoc, 
 		}
 		doc.NICs = append(doc.NICs, viewNIC(n, parts[n.Name]))
 	}
-	return doc, nil
+	return doc
 }
 
 func viewNIC(n *nic.NIC, parts map[string]map[knob.Kind]knob.Value) statusNIC {

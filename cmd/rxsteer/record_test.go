@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rxsteer/rxsteer/collector/record"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/steer/plan"
+)
+
+// answers are what the readers make of a look.
+func answers(t *testing.T, s *seen) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := printJSON(&b, s.report); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []plan.Goal{plan.Auto, plan.Latency, plan.Throughput} {
+		text, err := makePlan(s, g).YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(text)
+	}
+	return b.String()
+}
+
+// TestRecordingIsJudgedAsLive: what the readers say of a recording is what they say of the samples in memory.
+func TestRecordingIsJudgedAsLive(t *testing.T) {
+	var r *rig
+	e, _, _ := testEnv()
+	m := &measureFlags{duration: 2 * time.Second}
+	if os.Geteuid() == 0 {
+		r = newRig(t)
+		m.level = 1
+		e.fs = r.b.FS()
+		stop := r.stream(t)
+		defer stop()
+	}
+	live, err := e.look(t.Context(), m, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "r")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := record.NewWriter(f, record.Header{Started: live.sample.Start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.State(&record.State{NICs: live.nics, Topology: live.topology, Snapshot: live.snapshot}); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range live.windows {
+		if err := w.Sample(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e2, _, stderr := testEnv()
+	e2.fs = nil // nothing of this host is read
+	read, err := e2.lookFrom(&measureFlags{from: file}, nil)
+	if err != nil || stderr.Len() > 0 {
+		t.Fatal(err, stderr)
+	}
+	if d := cmp.Diff(answers(t, live), answers(t, read)); d != "" {
+		t.Errorf("-live +recording:\n%s", d)
+	}
+	if r != nil && len(live.sample.NAPIs) == 0 {
+		t.Error("nothing was measured: the test shows nothing")
+	}
+}
+
+// stream sends datagrams from a to b until stopped.
+func (r *rig) stream(t *testing.T) (stop func()) {
+	t.Helper()
+	var conn net.Conn
+	if err := r.a.Do(func() (err error) { conn, err = net.Dial("udp", "10.81.0.2:9"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+				for range 10 {
+					_, _ = conn.Write([]byte("x")) // refused once b answered that nobody listens
+				}
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+		conn.Close()
+	}
+}
+
+func TestRecordReadsAnywhere(t *testing.T) {
+	r := newRig(t)
+	defer r.stream(t)()
+	file := filepath.Join(t.TempDir(), "eth.rxrec")
+	done := r.start("record", "-w", file, "--for", "3s")
+	// A setting that changes meanwhile.
+	time.Sleep(1500 * time.Millisecond)
+	if err := r.b.SetRPS("b0", 0, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if o := finish(t, done).want(t, exitOK); !strings.Contains(o.stdout, "3 samples") {
+		t.Errorf("said %q", o.stdout)
+	}
+	rec, err := record.Open(file)
+	if err != nil || rec.Cut != nil {
+		t.Fatal(err, rec.Cut)
+	}
+	if len(rec.States) != 2 || len(rec.Samples) != 3 || rec.Header.Host.Netns != r.b.Inode() {
+		t.Fatalf("%d states, %d samples of netns %d", len(rec.States), len(rec.Samples), rec.Header.Host.Netns)
+	}
+	diff := knob.Diff(rec.States[0].Snapshot, rec.States[1].Snapshot)
+	if len(diff) == 0 || diff[0].Target != "b0 rx-0" {
+		t.Errorf("settings that changed: %+v", diff)
+	}
+	var packets uint64
+	for _, s := range rec.Samples {
+		for _, n := range s.NAPIs {
+			if n.Device == "b0" {
+				packets += n.Packets
+			}
+		}
+	}
+	if packets < 1000 {
+		t.Errorf("%d packets of b0 recorded", packets)
+	}
+	for _, args := range [][]string{{"diagnose", "-o", "json", "--fail-on", "never"}, {"plan", "-o", "json"}, {"status", "-o", "json"}} {
+		e, stdout, stderr := testEnv(append(args, "--from", file)...)
+		e.fs = nil
+		if code := run(t.Context(), e); code != exitOK || !json.Valid(stdout.Bytes()) {
+			t.Errorf("%v: exit %d\n%s%s", args, code, stdout, stderr)
+		}
+		if args[0] == "status" && !strings.Contains(stdout.String(), `"b0"`) {
+			t.Errorf("status lacks b0:\n%s", stdout)
+		}
+	}
+	// Cut off, it says so and reads what there is.
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text[:len(text)-200], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, _, stderr := testEnv("diagnose", "--from", file, "--fail-on", "never")
+	if code := run(t.Context(), e); code != exitOK || !strings.Contains(stderr.String(), "cut off after") {
+		t.Errorf("cut: exit %d\n%s", code, stderr)
+	}
+	e, _, stderr = testEnv("diagnose", "--from", file, "nosuch0")
+	if code := run(t.Context(), e); code == exitOK {
+		t.Errorf("an interface that was not there: exit %d\n%s", code, stderr)
+	}
+}
+
+func TestRecordStoppedEarlyOrKilled(t *testing.T) {
+	r := newRig(t)
+	for _, tc := range []struct {
+		signal os.Signal
+		whole  bool
+	}{{unix.SIGINT, true}, {unix.SIGKILL, false}} {
+		file := filepath.Join(t.TempDir(), "r")
+		p := r.start("record", "-w", file, "--for", "1h", "--interval", "100ms", "--level", "0")
+		deadline := time.Now().Add(20 * time.Second)
+		for {
+			if rec, err := record.Open(file); err == nil && len(rec.Samples) >= 3 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("no sample within 20 s: %s", &p.stderr)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err := p.Process.Signal(tc.signal); err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Wait() // killed
+		rec, err := record.Open(file)
+		if err != nil || len(rec.Samples) < 3 || (rec.Cut == nil) != tc.whole {
+			t.Errorf("after %v: %v, cut %v", tc.signal, err, rec.Cut)
+		}
+		if tc.whole && (p.ProcessState.ExitCode() != exitOK || !strings.Contains(p.stdout.String(), "stopped early")) {
+			t.Errorf("exit %d, %s%s", p.ProcessState.ExitCode(), &p.stdout, &p.stderr)
+		}
+	}
+}
