@@ -23,7 +23,7 @@ import (
 // applyFlags are the command line of apply.
 type applyFlags struct {
 	measureFlags
-	goal          string
+	goal          *string
 	ifaces        []string
 	confirmWithin time.Duration
 	allow         []string
@@ -63,15 +63,7 @@ because the host moved on since the plan was made.`,
 	var f applyFlags
 	out := addOutput(c, "json")
 	c.Flags().DurationVar(&f.duration, "for", 5*time.Second, "measure for this `TIME` before and after each step; 0 judges nothing")
-	addLevel(c, &f.level)
-	goal := addGoal(c)
-	c.Flags().StringSliceVar(&f.ifaces, "interface", nil, "without PLAN: look only at these `IFACES`")
-	c.RegisterFlagCompletionFunc("interface", e.completeInterfaces)
-	c.Flags().DurationVar(&f.confirmWithin, "confirm-within", 0, "undo unless confirmed within this `TIME`")
-	c.Flags().StringSliceVar(&f.allow, "allow", []string{string(plan.Reorder)}, "grant these `RISKS`: reorder, pause, flap, untested")
-	c.RegisterFlagCompletionFunc("allow", cobra.FixedCompletions(risks, cobra.ShellCompDirectiveNoFileComp))
-	c.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
-	addStateDir(c, &f.stateDir)
+	f.add(c, e)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
 			return err
@@ -79,10 +71,22 @@ because the host moved on since the plan was made.`,
 		if err := f.check(); err != nil {
 			return err
 		}
-		f.goal = *goal
 		return e.apply(c.Context(), &f, args, out.format == "json")
 	}
 	return c
+}
+
+// add adds the flags that apply and trial share.
+func (f *applyFlags) add(c *cobra.Command, e *env) {
+	addLevel(c, &f.level)
+	f.goal = addGoal(c)
+	c.Flags().StringSliceVar(&f.ifaces, "interface", nil, "without PLAN: look only at these `IFACES`")
+	c.RegisterFlagCompletionFunc("interface", e.completeInterfaces)
+	c.Flags().DurationVar(&f.confirmWithin, "confirm-within", 0, "undo unless confirmed within this `TIME`")
+	c.Flags().StringSliceVar(&f.allow, "allow", []string{string(plan.Reorder)}, "grant these `RISKS`: reorder, pause, flap, untested")
+	c.RegisterFlagCompletionFunc("allow", cobra.FixedCompletions(risks, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	addStateDir(c, &f.stateDir)
 }
 
 // addStateDir hides the folder of the journal from the help: only tests and odd hosts move it.
@@ -137,6 +141,11 @@ func (f *applyFlags) options() apply.Options {
 	for _, a := range f.allow {
 		o.Allow = append(o.Allow, plan.Risk(a))
 	}
+	if f.confirmWithin > 0 {
+		// The watcher is there before the first write, so that a change that takes this process or
+		// its terminal away is undone too.
+		o.Begun = func(id string) error { return startWatcher(f.stateDir, id) }
+	}
 	if f.duration == 0 {
 		return o
 	}
@@ -181,23 +190,11 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	total := f.duration + time.Duration(steps(pl))*(f.duration+2*f.window())
 	p := e.newProgress("starting", total)
 	defer p.end()
-	// The watcher is there before the first write, so that a change that takes this process or
-	// its terminal away is undone too.
-	ctx, giveUp := context.WithCancel(ctx)
-	defer giveUp()
-	var watchErr error
-	watched := f.confirmWithin == 0
 	engine, err := e.openEngine(ctx, h, f.stateDir, func(text string) {
 		if m.phase = text; text == "measure after" {
 			m.after = nil // of the last step
 		}
 		p.say(text)
-		if !watched && strings.HasPrefix(text, "write ") {
-			watched = true
-			if watchErr = watchLast(f.stateDir); watchErr != nil {
-				giveUp()
-			}
-		}
 	}, sample)
 	if err != nil {
 		return err
@@ -211,7 +208,6 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	m.watch = p
 	defer m.close()
 	res, applyErr := engine.Apply(ctx, pl, f.options())
-	applyErr = errors.Join(applyErr, watchErr)
 	p.end()
 	if err := m.close(); err != nil {
 		applyErr = errors.Join(applyErr, err)
@@ -246,7 +242,7 @@ func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args 
 		pl, err := readPlan(args[0], top.Online)
 		return pl, nil, err
 	}
-	g, err := parseGoal(f.goal)
+	g, err := parseGoal(*f.goal)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -258,17 +254,6 @@ func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args 
 		return nil, nil, err
 	}
 	return makePlan(s, g), s.report, nil
-}
-
-// steps is how often a transaction of a plan is judged.
-func steps(pl *plan.Plan) int {
-	n := 0
-	for i, c := range pl.Changes {
-		if i == 0 || c.Knob != pl.Changes[i-1].Knob || c.Target.Device() != pl.Changes[i-1].Target.Device() {
-			n++
-		}
-	}
-	return n
 }
 
 // ask wants a yes from the terminal.

@@ -13,6 +13,7 @@ func commands(e *env) []*cobra.Command {
 		explainCommand(e),
 		planCommand(e),
 		applyCommand(e),
+		trialCommand(e),
 		confirmCommand(e),
 		rollbackCommand(e),
 		historyCommand(e),

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -11,18 +10,6 @@ import (
 
 	"github.com/rxsteer/rxsteer/steer/apply"
 )
-
-// watchLast starts the watcher of the transaction that has just begun.
-func watchLast(dir string) error {
-	txs, _, err := apply.History(dir)
-	if err != nil {
-		return fmt.Errorf("start watcher: %w", err)
-	}
-	if len(txs) == 0 {
-		return errors.New("start watcher: the transaction is not in the journal")
-	}
-	return startWatcher(dir, txs[len(txs)-1].ID)
-}
 
 // startWatcher starts this program again as a process of its own session, without a
 // terminal, that undoes an unconfirmed transaction in time. It is the one place

@@ -79,6 +79,9 @@ type Options struct {
 	Settle  time.Duration
 	// Near looks only at the devices of the plan for what changed unasked.
 	Near bool
+	// Begun, when set, is told the transaction's ID between its entry in the journal and its first
+	// write. An error ends it with nothing changed.
+	Begun func(id string) error
 }
 
 // Result is what became of a transaction.

@@ -80,6 +80,8 @@ func (e *Engine) progress(format string, args ...any) {
 	}
 }
 
+const defaultWindow = time.Second
+
 // running is a transaction between its begin and its verdict.
 type running struct {
 	t   *Transaction
@@ -95,7 +97,7 @@ type running struct {
 // journal without an entry; afterwards a Result always comes back, with an error only when the
 // journal could not be written.
 func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
-	o.Windows, o.Window = cmp.Or(o.Windows, 5), cmp.Or(o.Window, time.Second)
+	o.Windows, o.Window = cmp.Or(o.Windows, 5), cmp.Or(o.Window, defaultWindow)
 	o.Settle = cmp.Or(o.Settle, o.Window/2)
 	res, err := e.ready(ctx, p, o)
 	if err != nil || res.Why != "" {
@@ -165,7 +167,7 @@ func wrote(steps []Step) bool {
 // must act within milliseconds. Everything Apply checks before and between its writes is checked;
 // with Options.Near only the plan's own devices are looked at for that, which on hosts with many others is
 // most of the time. A Result whose State is Applying waits for Keep, which judges it, or
-// Rollback; until then no other transaction begins, and should the process die the next run undoes
+// Drop; until then no other transaction begins, and should the process die the next run undoes
 // it. Any other State is an end: nothing to do, or already undone.
 func (e *Engine) Begin(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
 	res, err := e.ready(ctx, p, o)
@@ -197,6 +199,16 @@ func (e *Engine) Keep(ctx context.Context, before, after []*collector.Sample) (*
 	}
 	e.open = nil
 	return e.keep(ctx, r, before, after)
+}
+
+// Drop puts back what Begin wrote.
+func (e *Engine) Drop(why string) (*Result, error) {
+	r := e.open
+	if r == nil || r.t.State != Applying {
+		return nil, fmt.Errorf("drop: %w: none was begun", ErrNoSuch)
+	}
+	e.open = nil
+	return e.undo(r.t, r.res, why)
 }
 
 // keep judges the whole and ends a transaction.
@@ -279,7 +291,14 @@ func (e *Engine) begin(ctx context.Context, p *plan.Plan, res *Result, o Options
 	if err := e.j.append(record{Type: recBegin, TX: res.ID, Plan: p}); err != nil {
 		return nil, fmt.Errorf("apply: %w; nothing was changed", err)
 	}
-	return &running{t: e.j.find(res.ID), res: res, o: o, first: base, seen: base}, nil
+	t := e.j.find(res.ID)
+	if o.Begun != nil {
+		if err := o.Begun(res.ID); err != nil {
+			_, uerr := e.undo(t, res, err.Error())
+			return nil, errors.Join(fmt.Errorf("apply: %w", err), uerr)
+		}
+	}
+	return &running{t: t, res: res, o: o, first: base, seen: base}, nil
 }
 
 // look reads everything that is set, or with Near what is set on the plan's own devices.
