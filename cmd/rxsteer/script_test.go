@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rxsteer": main})
+	testscript.Main(m, map[string]func(){"rxsteer": main, "flood": flood})
 }
 
 // TestScripts runs the program as a shell would. Conditions: [root].
