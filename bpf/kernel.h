@@ -23,11 +23,16 @@ typedef __u32 __wsum;
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 };
 enum {
 	BPF_NOEXIST = 1,
 	BPF_F_MMAPABLE = 1U << 10,
 };
+
+struct bpf_dynptr {
+	__u64 opaque[2];
+} __attribute__((aligned(8)));
 
 #define __core __attribute__((preserve_access_index))
 
@@ -62,9 +67,17 @@ struct sk_buff {
 	 * (struct udp_dev_scratch, net/ipv4/udp.c). */
 	struct net_device *dev;
 	unsigned char *head;
-	__u16 queue_mapping;  /* of a received one: its rx queue + 1, 0 not told */
-	unsigned int napi_id; /* 0 where the NAPI has none */
-	int skb_iif;	      /* ifindex it was received on, 0 of one that was not */
+	unsigned char *data;
+	unsigned int len;      /* without what lies before data */
+	unsigned int data_len; /* of it, what is in pages and not at data */
+	__u32 hash;	       /* 0: none */
+	__u8 sw_hash : 1;      /* hash is the stack's, not the device's */
+	__u16 queue_mapping;   /* of a received one: its rx queue + 1, 0 not told */
+	__be16 protocol;       /* of what data points at, once a driver hands it over */
+	__be16 vlan_proto;     /* of the tag the device took off, 0: none */
+	__u16 mac_header;      /* from head */
+	unsigned int napi_id;  /* 0 where the NAPI has none */
+	int skb_iif;	       /* ifindex it was received on, 0 of one that was not */
 } __core;
 
 struct sock; /* never looked into */
