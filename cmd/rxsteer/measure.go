@@ -245,7 +245,7 @@ func (e *env) stillThere(ctx context.Context, h *hostRooms, names []string, was 
 
 func makePlan(s *seen, g plan.Goal) *plan.Plan {
 	return plan.Make(plan.Input{
-		Report: s.report, Snapshot: s.snapshot, Topology: s.topology, NICs: s.nics, Goal: g,
+		Report: s.report, Snapshot: s.snapshot, Topology: s.topology, NICs: s.nics, Sample: collector.Merge(s.windows...), Goal: g,
 	})
 }
 

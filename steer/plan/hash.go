@@ -31,8 +31,10 @@ func (m *maker) hash(f diagnose.Finding) {
 				to.WriteRune(c)
 			}
 		}
-		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: knob.Text(to.String()), Findings: []diagnose.ID{f.ID}, Risk: Reorder,
+		if m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: knob.Text(to.String()), Findings: []diagnose.ID{f.ID}, Risk: Reorder,
 			Why:    f.Summary + ". Fragments have no ports: fragmented datagrams could arrive out of order, and a provider may have left ports out for that reason",
-			Expect: "the flows of a host pair arrive on several queues, and nothing is reassembled out of order"})
+			Expect: "the flows of a host pair arrive on several queues, and nothing is reassembled out of order"}) {
+			m.rehashed[dev] = true
+		}
 	}
 }

@@ -2,12 +2,11 @@ package plan
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"math/bits"
 	"slices"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
@@ -21,8 +20,12 @@ type Input struct {
 	Snapshot *knob.Snapshot
 	Topology *topo.Topology
 	NICs     []nic.NIC
-	Goal     Goal
-	Policy   Policy
+	// Sample is what Report was made from; nil: nothing is known of single queues, buckets and flows.
+	Sample *collector.Sample
+	Goal   Goal
+	Policy Policy
+	// Typed says that the plan is to be typed by a person: a table that ethtool has no words for is no answer.
+	Typed bool
 }
 
 const (
@@ -56,7 +59,7 @@ func Make(in Input) *Plan {
 		in.Topology = flat(in.Report.Loads)
 		p.reason("the CPU topology is not known: siblings, nodes and isolated CPUs were not avoided")
 	}
-	m := maker{in: in, p: p, background: map[int]float64{}}
+	m := maker{in: in, p: p, background: map[int]float64{}, rehashed: map[string]bool{}}
 	for _, l := range in.Report.Loads {
 		m.background[l.CPU] = 1 - l.Idle
 	}
@@ -64,9 +67,13 @@ func Make(in Input) *Plan {
 	slices.SortStableFunc(work, func(a, b diagnose.Finding) int {
 		return -cmp.Compare(sum(a.Site.Movable), sum(b.Site.Movable))
 	})
+	var tables []diagnose.Finding
 	for _, f := range work {
-		m.serve(f)
+		if m.mine(f) && !m.serve(f) {
+			tables = append(tables, f)
+		}
 	}
+	m.tables(tables)
 	slices.SortStableFunc(p.Changes, func(a, b Change) int { return cmp.Compare(rank(a.Knob), rank(b.Knob)) })
 	for _, o := range in.Snapshot.Owners {
 		if i := slices.IndexFunc(p.Changes, func(c Change) bool {
@@ -107,7 +114,7 @@ func (p *Plan) reason(format string, args ...any) {
 // rank is the safe order of writes: what rebuilds queues first, what hangs on
 // queues later, host-wide settings last.
 func rank(k knob.Kind) int {
-	order := []knob.Kind{knob.Channels, knob.Rings, knob.RSSHashFields, knob.RSSKey, knob.RSSTable, knob.Features, knob.Coalesce,
+	order := []knob.Kind{knob.Channels, knob.Rings, knob.RSSHashFields, knob.RSSKey, knob.RSSTable, knob.Features, knob.NtupleRule, knob.Coalesce, knob.QueueCoal,
 		knob.IRQAffinity, knob.XPSCPUs, knob.RPSCPUs, knob.RPSFlowCnt, knob.Threaded}
 	if i := slices.Index(order, k); i >= 0 {
 		return i
@@ -134,23 +141,40 @@ type maker struct {
 	in         Input
 	p          *Plan
 	background map[int]float64 // busy part of each CPU, as planned so far
+	rehashed   map[string]bool // devices whose hash the plan changes: what their buckets carried is void
 }
 
-func (m *maker) serve(f diagnose.Finding) {
+// mine reports whether the device of a finding is to be steered.
+func (m *maker) mine(f diagnose.Finding) bool {
 	dev := f.Site.Device
-	if i := slices.IndexFunc(m.in.NICs, func(n nic.NIC) bool { return n.Name == dev }); i >= 0 && m.in.NICs[i].Kind != nic.Physical && !slices.Contains(m.in.Report.Named, dev) {
+	n := m.nic(dev)
+	switch {
+	case n != nil && n.Kind != nic.Physical && !slices.Contains(m.in.Report.Named, dev):
 		m.p.reason("%s of %s: it is a virtual device; name it (rxsteer plan %s) to have it steered", f.ID, dev, dev)
-		return
+		return false
+	case dev != "" && !m.in.Policy.device(dev):
+		m.p.reason("%s of %s: the policy does not allow %s to be set", f.ID, f.Subject, dev)
+		return false
 	}
+	return true
+}
+
+// serve does for a finding what can be done; false: its table is to be fitted when all else is placed.
+func (m *maker) serve(f diagnose.Finding) bool {
 	switch f.ID {
 	case "RX301", "RX303", "RX204", "RX206", "RX701":
 		m.rps(f)
 	case "RX302":
 		m.rpsOff(f)
-	case "RX102", "RX103", "RX107":
+	case "RX102":
+		if m.fitted(f.Site.Device) {
+			return false // vectors and table together
+		}
 		m.vectors(f)
-	case "RX201":
-		m.table(f)
+	case "RX103", "RX107":
+		m.vectors(f)
+	case "RX201", "RX202", "RX205":
+		return false
 	case "RX203":
 		m.hash(f)
 	case "RX305":
@@ -158,13 +182,21 @@ func (m *maker) serve(f diagnose.Finding) {
 	case "RX702":
 		if len(f.Site.Flows) > 0 {
 			m.hash(f)
-			return
+			break
 		}
 		m.advise(f)
 	case "RX207", "RX208", "RX901": // nothing to do, or said by those they stand beside
 	default:
 		m.advise(f)
 	}
+	return true
+}
+
+// fitted reports whether the table of a device is to be fitted.
+func (m *maker) fitted(dev string) bool {
+	return slices.ContainsFunc(m.in.Report.Findings, func(f diagnose.Finding) bool {
+		return f.Site.Device == dev && (f.ID == "RX201" || f.ID == "RX202" || f.ID == "RX205")
+	})
 }
 
 // advise passes on what a person may do and no plan does.
@@ -177,350 +209,18 @@ func sum(by map[int]float64) (t float64) {
 	return t
 }
 
-// placement is a choice of CPUs and the hottest CPU's predicted load with it.
-type placement struct {
-	cpus    cpuset.Set
-	hottest float64
-	now     float64
-}
-
-// place chooses the CPUs over which movable work, spread evenly by flow hash,
-// heats the hottest one least; demand scales it to what was offered.
-func (m *maker) place(candidates []int, movable map[int]float64, demand float64) placement {
-	work := sum(movable) * max(demand, 1)
-	rest := maps.Clone(m.background)
-	var now float64
-	for c, w := range movable {
-		rest[c] = max(0, rest[c]-w)
-		now = max(now, rest[c]+w*max(demand, 1))
-	}
-	slices.SortStableFunc(candidates, func(a, b int) int { return cmp.Compare(rest[a], rest[b]) })
-	var floor float64 // CPUs that are as hot as they are whatever we choose
-	for _, c := range candidates {
-		floor = max(floor, rest[c])
-	}
-	at := func(k int) float64 {
-		h := floor
-		for _, c := range candidates[:k] {
-			h = max(h, rest[c]+work/float64(k))
-		}
-		return h
-	}
-	if len(candidates) == 0 {
-		return placement{}
-	}
-	best := at(1)
-	for k := 2; k <= len(candidates); k++ {
-		best = min(best, at(k))
-	}
-	for k := 1; k <= len(candidates); k++ {
-		if h := at(k); h <= max(best+fewer, headroom[m.p.Goal]) {
-			return placement{cpus: cpuset.Of(candidates[:k]...), hottest: h, now: now}
-		}
-	}
-	return placement{}
-}
-
-// candidates is one CPU per physical core on which receive work of a device may be
-// placed, its own node's where it has one; of a core that polls the device only
-// the polling CPU itself.
-func (m *maker) candidates(device string, polls []int) ([]int, string) {
-	t := m.in.Topology
-	usable := diagnose.Usable(t)
-	if !m.in.Policy.CPUs.IsEmpty() {
-		usable = usable.Intersect(m.in.Policy.CPUs)
-	}
-	where := "usable"
-	for _, n := range m.in.NICs {
-		if n.Name != device || n.Kind != nic.Physical || n.Node < 0 {
-			continue
-		}
-		var local cpuset.Set
-		for _, c := range t.CPUs {
-			if c.Node == n.Node {
-				local = local.Union(cpuset.Of(c.ID))
-			}
-		}
-		if local.Intersects(usable) {
-			usable, where = usable.Intersect(local), fmt.Sprintf("usable and on node %d", n.Node)
-		}
-	}
-	core := map[int]int{}
-	for _, c := range t.CPUs {
-		if !usable.Contains(c.ID) {
-			continue
-		}
-		o, ok := core[c.Core]
-		switch {
-		case !ok, slices.Contains(polls, c.ID):
-			core[c.Core] = c.ID
-		case slices.Contains(polls, o):
-		case m.background[c.ID] < m.background[o]:
-			core[c.Core] = c.ID
-		}
-	}
-	for _, c := range t.CPUs { // a core whose polling thread may not be used is not used at all
-		if slices.Contains(polls, c.ID) && !usable.Contains(c.ID) {
-			delete(core, c.Core)
-		}
-	}
-	out := slices.Collect(maps.Values(core))
-	slices.Sort(out)
-	return out, where
-}
-
-// rps sets the RPS masks a finding asks for.
-func (m *maker) rps(f diagnose.Finding) {
-	dev := f.Site.Device
-	if !m.in.Policy.allows(knob.RPSCPUs) {
-		m.p.reason("%s of %s: the policy does not allow %s", f.ID, dev, knob.RPSCPUs)
-		return
-	}
-	if len(f.Site.Movable) == 0 || len(f.Site.Queues) == 0 {
-		m.p.reason("%s of %s: how much of the load RPS could move is not known", f.ID, dev)
-		return
-	}
-	candidates, where := m.candidates(dev, f.Site.PollCPUs)
-	if len(candidates) == 0 {
-		m.p.reason("%s of %s: no CPU is %s", f.ID, dev, where)
-		return
-	}
-	// The polling CPU already does the driver's part, and how large that is is a guess: it is
-	// named only where the others cannot carry the rest.
-	others := slices.DeleteFunc(slices.Clone(candidates), func(c int) bool { return slices.Contains(f.Site.PollCPUs, c) })
-	pl := m.place(others, f.Site.Movable, f.Site.Demand)
-	if pl.cpus.IsEmpty() || pl.hottest > full {
-		pl = m.place(candidates, f.Site.Movable, f.Site.Demand)
-	}
-	wrong := f.ID == "RX303" && f.Site.CPU < 0 // the mask is wrong whatever the load
-	if pl.now-pl.hottest < minGain && !wrong {
-		m.p.reason("%s of %s: no choice of CPUs lowers the hottest one's load by %d points (now %.0f %%, at best %.0f %%)", f.ID, dev, int(minGain*100), 100*pl.now, 100*pl.hottest)
-		return
-	}
-	to := knob.Set(pl.cpus)
-	n := 0
-	for _, q := range f.Site.Queues {
-		ref := knob.Ref{Knob: knob.RPSCPUs, Target: knob.On(dev, "rx-%d", q)}
-		from := m.in.Snapshot.Get(ref)
-		if !from.Known() {
-			m.p.reason("%s is %s (%s): left alone", ref, from, from.Reason())
-			continue
-		}
-		if from.Equal(to) {
-			continue
-		}
-		why := fmt.Sprintf("%s; cpus %s are %s, one per core, with the least other work", f.Summary, pl.cpus, where)
-		if n > 0 {
-			why = fmt.Sprintf("one mask for all queues of %s that carry the load", dev)
-		}
-		n++
-		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder, Why: why,
-			Expect: fmt.Sprintf("the hottest CPU is asked for %.0f %% of its time now and for about %.0f %% then", 100*pl.now, 100*pl.hottest)})
-	}
-	if n == 0 {
-		m.p.reason("%s of %s: its masks already are the best choice (%s)", f.ID, dev, pl.cpus)
-		return
-	}
-	for c, w := range f.Site.Movable {
-		m.background[c] = max(0, m.background[c]-w)
-	}
-	for c := range pl.cpus.All() {
-		m.background[c] += sum(f.Site.Movable) * max(f.Site.Demand, 1) / float64(pl.cpus.Len())
-	}
-	m.rfs(f)
-	m.xps(f, pl.cpus)
-	m.channels(dev)
-}
-
-// channels says where the hardware could do what RPS does in software.
-func (m *maker) channels(dev string) {
-	var now, most map[string]any
-	if m.in.Snapshot.Get(knob.Ref{Knob: knob.Channels, Target: knob.Target(dev)}).Decode(&now) != nil ||
-		m.in.Snapshot.Get(knob.Ref{Knob: knob.ChannelsMax, Target: knob.Target(dev)}).Decode(&most) != nil {
-		return
-	}
-	for _, kind := range []string{"combined", "rx"} {
-		n, ok1 := now[kind].(json.Number)
-		max, ok2 := most[kind].(json.Number)
-		if a, err := n.Int64(); ok1 && ok2 && err == nil {
-			if b, err := max.Int64(); err == nil && a < b {
-				m.p.reason("%s has %d of %d %s channels: more of them (ethtool -L) spread in hardware, better than RPS, but drop the link on many drivers: not planned", dev, a, b, kind)
-			}
-		}
-	}
-}
-
-// xps gives each CPU of a new RPS mask a transmit queue of its own, where the device answers from those
-// CPUs and nobody mapped its transmit queues. Virtual devices are left alone: the transmit queue of a
-// veth chooses the peer's receive queue.
-func (m *maker) xps(f diagnose.Finding, cpus cpuset.Set) {
-	dev := f.Site.Device
-	i := slices.IndexFunc(m.in.NICs, func(n nic.NIC) bool { return n.Name == dev })
-	if i < 0 || m.in.NICs[i].Kind != nic.Physical || f.Site.Sends < sends || !m.in.Policy.allows(knob.XPSCPUs) {
-		return
-	}
-	var queues []int
-	for _, q := range m.in.NICs[i].Queues {
-		if q.TX >= 0 {
-			queues = append(queues, q.TX)
-		}
-	}
-	if len(queues) < 2 {
-		return
-	}
-	slices.Sort(queues)
-	none := knob.Set(cpuset.Set{})
-	for _, q := range queues {
-		if !m.in.Snapshot.Get(knob.Ref{Knob: knob.XPSCPUs, Target: knob.On(dev, "tx-%d", q)}).Equal(none) {
-			return // mapped by the driver or its owner, or not known
-		}
-	}
-	share := make([]cpuset.Set, len(queues))
-	n := 0
-	for c := range cpus.All() {
-		share[n%len(queues)] = share[n%len(queues)].Union(cpuset.Of(c))
-		n++
-	}
-	for j, q := range queues {
-		if share[j].IsEmpty() {
-			continue
-		}
-		m.add(Change{Knob: knob.XPSCPUs, Target: knob.On(dev, "tx-%d", q), From: none, To: knob.Set(share[j]), Findings: []diagnose.ID{f.ID}, Risk: NoRisk,
-			Why:    fmt.Sprintf("%s sends %.0f packets/s, from now on also from cpus %s: a transmit queue each keeps them off each other's locks", dev, f.Site.Sends, cpus),
-			Expect: "transmit queues used by one CPU each"})
-	}
-}
-
-// Bounds of the RFS table: scaling.rst suggests 32768 for a moderately loaded
-// server; the kernel refuses above 2^29 (rps_sock_flow_sysctl in
-// net/core/sysctl_net_core.c).
-const (
-	defaultFlows = 32768
-	maxFlows     = 1 << 20
-)
-
-// rfs makes RFS follow RPS: where the host already uses RFS but the queue has no table
-// of its own, or where long flows with pinned readers are known.
-func (m *maker) rfs(f diagnose.Finding) {
-	dev := f.Site.Device
-	global := knob.Ref{Knob: knob.RPSSockFlowEntries, Target: knob.Host}
-	was := m.in.Snapshot.Get(global)
-	var entries int64
-	if !was.Known() || was.Decode(&entries) != nil {
-		return
-	}
-	want := entries
-	if m.in.Policy.LongFlows {
-		n := defaultFlows
-		if m.in.Policy.Flows > 0 {
-			n = min(m.in.Policy.Flows, maxFlows)
-		}
-		want = max(entries, int64(nextPow2(n)))
-	}
-	if want == 0 {
-		m.p.reason("RFS left off: nothing shows long flows with pinned readers, without which it only costs")
-		return
-	}
-	if !m.in.Policy.allows(knob.RPSFlowCnt) || want != entries && !m.in.Policy.allows(knob.RPSSockFlowEntries) {
-		m.p.reason("RFS left alone: the policy does not allow it")
-		return
-	}
-	per := knob.Int(int64(nextPow2(int(want) / max(len(f.Site.Queues), 1))))
-	for _, q := range f.Site.Queues {
-		ref := knob.Ref{Knob: knob.RPSFlowCnt, Target: knob.On(dev, "rx-%d", q)}
-		from := m.in.Snapshot.Get(ref)
-		var n int64
-		if !from.Known() || from.Decode(&n) != nil || n > 0 && want == entries {
-			continue
-		}
-		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: per, Findings: []diagnose.ID{f.ID}, Risk: NoRisk,
-			Why:    fmt.Sprintf("RFS is in use with %d entries: each queue under RPS needs its share of the flow table, or its flows do not follow their readers", want),
-			Expect: "protocol work moves to the readers' CPUs"})
-	}
-	if want != entries {
-		m.add(Change{Knob: global.Knob, Target: global.Target, From: was, To: knob.Int(want), Findings: []diagnose.ID{f.ID}, Risk: NoRisk,
-			Why:    "long flows with pinned readers: RFS moves protocol work to the readers' CPUs",
-			Expect: "protocol work moves to the readers' CPUs"})
-	}
-}
-
-func nextPow2(n int) int {
-	if n <= 1 {
-		return 1
-	}
-	return 1 << bits.Len(uint(n-1))
-}
-
-// vectors gives queues a CPU of their own: those that share one (RX102; the first stays), are far from the
-// device (RX103) or where they must not be (RX107).
-func (m *maker) vectors(f diagnose.Finding) {
-	dev := f.Site.Device
-	if !m.in.Policy.allows(knob.IRQAffinity) {
-		m.p.reason("%s of %s: the policy does not allow %s", f.ID, dev, knob.IRQAffinity)
-		return
-	}
-	i := slices.IndexFunc(m.in.NICs, func(n nic.NIC) bool { return n.Name == dev })
-	if i < 0 {
-		return
-	}
-	irqs := map[int]int{} // queue → vector
-	for _, q := range m.in.NICs[i].Queues {
-		if q.IRQ < 0 || !slices.Contains(f.Site.Queues, q.RX) {
-			continue
-		}
-		if q.KnownBy == nic.ByOrder || q.KnownBy == nic.Unknown {
-			m.p.reason("%s of %s: which vector serves rx-%d is a guess (%q): no vector is moved on a guess", f.ID, dev, q.RX, q.KnownBy)
-			return
-		}
-		irqs[q.RX] = q.IRQ
-	}
-	moving := f.Site.Queues
-	if f.ID == "RX102" && f.Subject == dev && len(moving) > 0 {
-		moving = moving[1:] // the CPU keeps its first vector
-	}
-	candidates, where := m.candidates(dev, nil)
-	slices.SortStableFunc(candidates, func(a, b int) int { return cmp.Compare(m.background[a], m.background[b]) })
-	candidates = slices.DeleteFunc(candidates, func(c int) bool { return c == f.Site.CPU || m.background[c] > 0.5 })
-	if len(candidates) == 0 {
-		m.p.reason("%s of %s: no other CPU is %s and has room", f.ID, dev, where)
-		return
-	}
-	n := 0
-	for _, q := range moving {
-		irq, ok := irqs[q]
-		if !ok {
-			m.p.reason("%s of %s: the vector of rx-%d is not known", f.ID, dev, q)
-			continue
-		}
-		ref := knob.Ref{Knob: knob.IRQAffinity, Target: knob.On(dev, "irq-%d", irq)}
-		var managed bool
-		if m.in.Snapshot.Get(knob.Ref{Knob: knob.IRQManaged, Target: ref.Target}).Decode(&managed) == nil && managed {
-			m.p.reason("%s of %s: the kernel manages vector %d, nobody can move it", f.ID, dev, irq)
-			continue
-		}
-		if slices.ContainsFunc(m.p.Changes, func(c Change) bool { return c.Ref() == ref }) {
-			continue // another finding moves it already
-		}
-		cpu := candidates[n%len(candidates)]
-		from, to := m.in.Snapshot.Get(ref), knob.Set(cpuset.Of(cpu))
-		if !from.Known() || from.Equal(to) {
-			continue
-		}
-		n++
-		why := fmt.Sprintf("rx-%d shares cpu %d with another busy queue; cpu %d is %s and has room", q, f.Site.CPU, cpu, where)
-		if f.ID != "RX102" {
-			why = fmt.Sprintf("%s; cpu %d is %s and has room", f.Summary, cpu, where)
-			if n > 1 {
-				why = fmt.Sprintf("as for the other queues of %s; cpu %d is %s and has room", dev, cpu, where)
-			}
-		}
-		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder, Why: why,
-			Expect: fmt.Sprintf("polls of rx-%d run on cpu %d", q, cpu)})
-	}
-}
-
-func (m *maker) add(c Change) {
+// add puts a change into the plan unless it holds one of that setting already or the policy forbids it; it
+// reports whether it did.
+func (m *maker) add(c Change) bool {
 	ref := c.Ref()
+	if slices.ContainsFunc(m.p.Changes, func(o Change) bool { return o.Ref() == ref }) {
+		return false // another finding's
+	}
+	if why := m.in.Policy.Refuses(c); why != "" {
+		m.p.reason("%s of %s: %s", words(c.Findings), c.Target, why)
+		return false
+	}
 	c.Command, c.Undo = knob.Command(ref, c.To), knob.Command(ref, c.From)
 	m.p.Changes = append(m.p.Changes, c)
+	return true
 }

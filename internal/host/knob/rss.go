@@ -242,6 +242,12 @@ func meaningRSS(r Ref, no syscall.Errno) string {
 	return ""
 }
 
+// Typable reports whether ethtool has words for an rss-table value: "default", "equal N", "weight …".
+func Typable(table Value) bool {
+	var t []int
+	return table.Decode(&t) == nil && !strings.Contains(tableArguments(t), "#")
+}
+
 // listRSS is every context of a device with its hash fields, and the size of the
 // default table.
 func (m *Machine) listRSS(dev string) (out []Setting, size int) {
