@@ -55,14 +55,14 @@ type Device struct {
 	Name   string
 	Mode   Mode
 	Goal   plan.Goal
-	CPUs   cpuset.Set // where work may be placed; empty: every usable CPU
-	Knobs  []knob.Kind
 	Risks  []plan.Risk
-	Ranges map[string]Range
+	Policy plan.Policy // Knobs is never empty
 }
 
-// Range bounds a number or, for groups, each attribute given as "coalesce rx-usecs".
-type Range struct{ Min, Max int64 }
+// allows reports whether a setting may be written at all.
+func (d *Device) allows(k knob.Kind) bool {
+	return slices.Contains(d.Policy.Knobs, k) && !slices.Contains(d.Policy.Never, k)
+}
 
 // Hours is a part of each of some weekdays. To before From ends on the next day.
 type Hours struct {
@@ -97,7 +97,7 @@ type Metrics struct {
 func Default() *Config {
 	return &Config{
 		Mode: Off, Interval: 10 * time.Second, Level: 2, Overhead: 0.01, OnStop: Keep, Zone: time.Local, Profile: true,
-		Device: Device{Goal: plan.Auto, Knobs: slices.Clone(defaultKnobs), Risks: []plan.Risk{plan.Reorder}},
+		Device: Device{Mode: Off, Goal: plan.Auto, Policy: plan.Policy{Knobs: slices.Clone(defaultKnobs)}, Risks: []plan.Risk{plan.Reorder}},
 		Limits: Limits{Changes: 6, Gain: 0.1, Busy: 0.2, Persist: 3, CoolDown: 5 * time.Second, BackOff: 10 * time.Minute,
 			Yield: time.Hour, Judge: 5 * time.Second, FastJudge: 2 * time.Second},
 		Metrics: Metrics{Series: 8192, Elephants: 16, Stages: true, PerCPU: true},
@@ -107,13 +107,16 @@ func Default() *Config {
 // defaultKnobs are settings that no traffic stops for.
 var defaultKnobs = []knob.Kind{knob.RSSTable, knob.IRQAffinity, knob.RPSCPUs, knob.RPSFlowCnt, knob.XPSCPUs}
 
-// For is the policy of a device: its own, or that of all others.
-func (c *Config) For(device string) (Device, bool) {
+// For is the policy of a device: its own where the file names it. Others are advised about and never written: which of
+// them are management ports nobody told us.
+func (c *Config) For(device string) (d Device, named bool) {
 	if i := slices.IndexFunc(c.Devices, func(d Device) bool { return d.Name == device }); i >= 0 {
 		return c.Devices[i], true
 	}
-	d := c.Device
-	d.Name, d.Mode = device, c.Mode
+	d = c.Device
+	if d.Name = device; d.Mode == Auto {
+		d.Mode = Advise
+	}
 	return d, false
 }
 
@@ -159,31 +162,24 @@ type (
 		Level    *int          `yaml:"level"`
 		Overhead string        `yaml:"overhead"`
 		OnStop   OnStop        `yaml:"on_stop"`
-		policy   `yaml:",inline"`
-		Devices  []device `yaml:"devices"`
-		Change   []hours  `yaml:"change_hours"`
-		Critical []hours  `yaml:"critical_hours"`
-		Zone     string   `yaml:"time_zone"`
-		Limits   limits   `yaml:"limits"`
-		Metrics  metrics  `yaml:"metrics"`
-		Profile  *bool    `yaml:"profile"`
-		Pprof    bool     `yaml:"pprof"`
+		Goal     plan.Goal     `yaml:"goal"`
+		Risks    []plan.Risk   `yaml:"allow"`
+		Policy   *plan.Policy  `yaml:"policy"`
+		Devices  []fileDevice  `yaml:"devices"`
+		Change   []hours       `yaml:"change_hours"`
+		Critical []hours       `yaml:"critical_hours"`
+		Zone     string        `yaml:"time_zone"`
+		Limits   limits        `yaml:"limits"`
+		Metrics  metrics       `yaml:"metrics"`
+		Profile  *bool         `yaml:"profile"`
+		Pprof    bool          `yaml:"pprof"`
 	}
-	policy struct {
-		Goal   plan.Goal         `yaml:"goal"`
-		CPUs   string            `yaml:"cpus"`
-		Knobs  []knob.Kind       `yaml:"knobs"`
-		Risks  []plan.Risk       `yaml:"allow"`
-		Ranges map[string]bounds `yaml:"ranges"`
-	}
-	device struct {
-		Name   string `yaml:"name"`
-		Mode   Mode   `yaml:"mode"`
-		policy `yaml:",inline"`
-	}
-	bounds struct {
-		Min *int64 `yaml:"min"`
-		Max *int64 `yaml:"max"`
+	fileDevice struct {
+		Name   string       `yaml:"name"`
+		Mode   Mode         `yaml:"mode"`
+		Goal   plan.Goal    `yaml:"goal"`
+		Risks  []plan.Risk  `yaml:"allow"`
+		Policy *plan.Policy `yaml:"policy"`
 	}
 	hours struct {
 		Days  []string    `yaml:"days"`
@@ -259,7 +255,7 @@ func (r *reader) read(f *file) {
 	default:
 		r.wrong("$.on_stop", "on_stop %q: want keep or restore", f.OnStop)
 	}
-	r.policy("$", &c.Device, &f.policy)
+	r.policy("$", &c.Device, f.Goal, f.Risks, f.Policy)
 	c.Device.Mode = c.Mode
 	for i, d := range f.Devices {
 		path := fmt.Sprintf("$.devices[%d]", i)
@@ -275,7 +271,7 @@ func (r *reader) read(f *file) {
 		if slices.ContainsFunc(c.Devices, func(o Device) bool { return o.Name == d.Name }) {
 			r.wrong(path+".name", "%s is already there", d.Name)
 		}
-		r.policy(path, &out, &d.policy)
+		r.policy(path, &out, d.Goal, d.Risks, d.Policy)
 		c.Devices = append(c.Devices, out)
 	}
 	c.Change = r.hours("$.change_hours", f.Change)
@@ -325,57 +321,40 @@ func (r *reader) mode(path string, m Mode) {
 	}
 }
 
-func (r *reader) policy(path string, d *Device, p *policy) {
-	switch p.Goal {
+func (r *reader) policy(path string, d *Device, goal plan.Goal, risks []plan.Risk, p *plan.Policy) {
+	switch goal {
 	case "":
 	case plan.Auto, plan.Throughput, plan.Latency, plan.Balanced:
-		d.Goal = p.Goal
+		d.Goal = goal
 	default:
-		r.wrong(path+".goal", "goal %q: want auto, throughput, latency or balanced", p.Goal)
+		r.wrong(path+".goal", "goal %q: want auto, throughput, latency or balanced", goal)
 	}
-	if p.CPUs != "" {
-		s, err := cpuset.ParseList(p.CPUs)
-		switch {
-		case err != nil:
-			r.wrong(path+".cpus", "cpus: %w", err)
-		case !r.cpus.IsEmpty() && s.Intersect(r.cpus).IsEmpty():
-			r.wrong(path+".cpus", "cpus %s: none of them is online here (%s are)", s, r.cpus)
-		}
-		d.CPUs = s
+	if risks != nil {
+		d.Risks = risks
+		r.risks(path+".allow", risks, false)
 	}
-	if p.Knobs != nil {
-		d.Knobs = p.Knobs
-		for i, k := range p.Knobs {
-			if !knob.Writable(k) {
-				r.wrong(fmt.Sprintf("%s.knobs[%d]", path, i), "%q is no setting that can be written; docs/support.md lists them", k)
-			}
-		}
+	if p == nil {
+		return
 	}
-	if p.Risks != nil {
-		d.Risks = p.Risks
-		r.risks(path+".allow", p.Risks, false)
+	path += ".policy"
+	if err := p.Check(); err != nil {
+		at := path
+		if fe, ok := errors.AsType[*plan.FieldError](err); ok {
+			at += "." + fe.Field
+		}
+		r.wrong(at, "%w", err)
+		return
 	}
-	if p.Ranges != nil {
-		d.Ranges = map[string]Range{}
+	if len(p.Devices) > 0 {
+		r.wrong(path+".devices", "devices have a list of their own here, outside of policy")
 	}
-	for name, b := range p.Ranges {
-		at := fmt.Sprintf("%s.ranges.'%s'", path, name)
-		kind, attr, group := strings.Cut(name, ".")
-		if !knob.Writable(knob.Kind(kind)) || group && attr == "" {
-			r.wrong(at, "%q is no setting that can be written, like netdev-budget or coalesce.rx-usecs", name)
-		}
-		bound := Range{0, 1<<63 - 1}
-		if b.Min != nil {
-			bound.Min = *b.Min
-		}
-		if b.Max != nil {
-			bound.Max = *b.Max
-		}
-		if bound.Min > bound.Max {
-			r.wrong(at, "range of %s: min %d is above max %d", name, bound.Min, bound.Max)
-		}
-		d.Ranges[name] = bound
+	if !p.CPUs.IsEmpty() && !r.cpus.IsEmpty() && !p.CPUs.Intersects(r.cpus) {
+		r.wrong(path+".cpus", "cpus %s: none of them is online here (%s are)", p.CPUs, r.cpus)
 	}
+	if len(p.Knobs) == 0 {
+		p.Knobs = d.Policy.Knobs
+	}
+	d.Policy = *p
 }
 
 // risks checks grants. What takes the link away is only granted within hours that say so.

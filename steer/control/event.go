@@ -3,6 +3,7 @@ package control
 import (
 	"time"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 	"github.com/rxsteer/rxsteer/steer/plan"
@@ -15,36 +16,11 @@ type Event struct {
 	Open  bool        `json:"open"`
 	Risks []plan.Risk `json:"risks,omitempty"`
 
-	Tick   *Tick   `json:"tick,omitempty"`
-	Window *Window `json:"window,omitempty"`
-	Look   *Look   `json:"look,omitempty"`
-	Done   *Done   `json:"done,omitempty"`
-	Config *Config `json:"config,omitempty"`
-}
-
-// Tick is the kernel's own counters over some 100 ms.
-type Tick struct {
-	Interval time.Duration `json:"interval_ns"`
-	CPUs     []CPUTick     `json:"cpus"`
-	Devices  []DeviceTick  `json:"devices"`
-	// OutOfOrder is TCP segments that arrived out of order on the host.
-	OutOfOrder uint64 `json:"out_of_order,omitempty"`
-}
-
-// CPUTick is what a CPU did, as parts of its time.
-type CPUTick struct {
-	CPU  int     `json:"cpu"`
-	Busy float64 `json:"busy"`    // not idle
-	RX   float64 `json:"receive"` // in softirq and interrupt handlers
-}
-
-// DeviceTick is what a device received.
-type DeviceTick struct {
-	Device  string   `json:"device"`
-	IfIndex int      `json:"ifindex"`
-	Packets []uint64 `json:"packets"` // by rx queue
-	CPUs    []int    `json:"cpus"`    // by rx queue: where its interrupt goes, -1 not known
-	Dropped uint64   `json:"dropped,omitempty"`
+	Tick   *collector.Tick `json:"tick,omitempty"`
+	Window *Window         `json:"window,omitempty"`
+	Look   *Look           `json:"look,omitempty"`
+	Done   *Done           `json:"done,omitempty"`
+	Config *Config         `json:"config,omitempty"`
 }
 
 // Window is a device's packets by bucket, watched because the machine asked (Watch).

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/steer/balance"
@@ -39,9 +40,13 @@ const (
 	// suspicions is how many ticks in a row must show a skew. The first may be cut by the onset.
 	suspicions = 2
 	// lateTick: after a suspend, or where the machine was starved, the counters of a tick cover too much.
-	lateTick = 5 * TickEvery
+	lateTick = 3 * time.Second
 	// burst is how many packets tend to arrive together: counts scatter by √(n × burst).
 	burst = 16
+	// watchCost is what a packet costs more while buckets are counted (collector.Sampler.Buckets). Half of the overhead may go
+	// into windows; where that makes them rarer than rarest there is no fast path.
+	watchCost = 60 * time.Nanosecond
+	rarest    = time.Minute
 	// least is the packets of a tick below which no skew is looked for.
 	least = 100
 	// excess is how far the busiest CPU must be above the mean, in parts of it.
@@ -90,7 +95,7 @@ func shares(packets []uint64) situation {
 
 // look is a tick of one device with the CPUs' state.
 type look struct {
-	d        DeviceTick
+	d        collector.DeviceTick
 	interval time.Duration
 	rx, busy map[int]float64 // by CPU
 	ooo      uint64
@@ -115,7 +120,9 @@ type device struct {
 	coolUntil time.Duration
 	changed   time.Duration // when the last change ended
 	writes    []time.Duration
-	off       string // why there is no fast path
+	off       string        // why there is no fast path
+	watched   time.Duration // when buckets were counted last
+	poor      bool          // the budget leaves no room for windows
 	// The change on its way.
 	tx        string
 	fast      bool
@@ -279,10 +286,10 @@ func (m *Machine) yield(d *device, k knob.Kind, why string) {
 // mayTable reports whether the loop may look for a better table at all.
 func (m *Machine) mayTable(d *device) bool {
 	_, yielded := d.yielded[knob.RSSTable]
-	return d.policy.Mode != Off && !yielded && slices.Contains(d.policy.Knobs, knob.RSSTable) && slices.Contains(d.policy.Risks, plan.Reorder)
+	return d.policy.Mode != Off && !yielded && d.policy.allows(knob.RSSTable) && slices.Contains(d.policy.Risks, plan.Reorder)
 }
 
-func (m *Machine) tick(t *Tick) {
+func (m *Machine) tick(t *collector.Tick) {
 	rx, busy := map[int]float64{}, map[int]float64{}
 	for _, c := range t.CPUs {
 		rx[c.CPU], busy[c.CPU] = c.RX, c.Busy
@@ -382,13 +389,29 @@ func (m *Machine) suspectSkew(d *device, l look) {
 	if d.calm != nil && now.distance(d.calm) >= differs {
 		d.calmWait = 0
 	}
-	if !m.mayWriteSoon(d) {
+	if !m.mayWriteSoon(d) || !m.affordable(d, hottest/l.interval.Seconds()) {
 		return
 	}
+	d.watched = m.now
 	m.decide(d, Suspected, "one CPU receives more than its share", fact("cpu", cpu), fact("hottest_per_mean", hottest/mean),
 		fact("packets_per_s", math.Round(hottest/l.interval.Seconds())), fact("busy_ratio", l.busy[cpu]), fact("ticks", d.suspect))
 	d.phase = Watching
 	m.act(Action{Verb: Watch, Device: d.name, IfIndex: d.ifindex, For: watchFor})
+}
+
+// affordable reports whether the overhead allows for a window now, with so many packets per second on the hottest CPU.
+func (m *Machine) affordable(d *device, pps float64) bool {
+	if m.c.Overhead == 0 {
+		return true
+	}
+	gap := time.Duration(pps * float64(watchCost) * watchFor.Seconds() / (m.c.Overhead / 2))
+	if poor := gap > rarest; poor != d.poor {
+		d.poor = poor
+		if poor {
+			m.decide(d, Degraded, "the overhead leaves no room for counting buckets: there is no fast path", fact("overhead_ratio", m.c.Overhead), fact("packets_per_s", math.Round(pps)))
+		}
+	}
+	return !d.poor && (d.watched == 0 || m.now-d.watched >= gap)
 }
 
 // mayWriteSoon keeps within the changes of a minute. In advise mode nothing is written.
@@ -538,7 +561,7 @@ func (m *Machine) problem(d *device, w *Window) (*balance.Problem, int) {
 		if q < len(last.CPUs) && last.CPUs[q] >= 0 {
 			irq[q] = last.CPUs[q]
 		}
-		if irq[q] >= 0 && (never.Contains(irq[q]) || !d.policy.CPUs.IsEmpty() && !d.policy.CPUs.Contains(irq[q])) {
+		if irq[q] >= 0 && (never.Contains(irq[q]) || !d.policy.Policy.CPUs.IsEmpty() && !d.policy.Policy.CPUs.Contains(irq[q])) {
 			irq[q] = balance.Unused
 		}
 	}
@@ -744,7 +767,7 @@ func (m *Machine) owners(d *device, l *Look) {
 			continue
 		}
 		for _, k := range o.Knobs {
-			if slices.Contains(d.policy.Knobs, k) {
+			if d.policy.allows(k) {
 				m.yield(d, k, fmt.Sprintf("%s writes %s (%s)", o.Name, k, cmp.Or(o.Detail, "seen running")))
 			}
 		}
@@ -755,7 +778,7 @@ func (m *Machine) owners(d *device, l *Look) {
 		if ours, mine := d.ours[r]; mine {
 			was, ok = ours, true
 		}
-		if ok && was.Known() && now[r].Known() && !was.Equal(now[r]) && slices.Contains(d.policy.Knobs, r.Knob) {
+		if ok && was.Known() && now[r].Known() && !was.Equal(now[r]) && d.policy.allows(r.Knob) {
 			m.yield(d, r.Knob, fmt.Sprintf("somebody else set %s from %s to %s", r, clip(was.String()), clip(now[r].String())))
 		}
 	}
@@ -780,7 +803,7 @@ func (m *Machine) slow(d *device, all []plan.Change) {
 		if c.Target.Device() != d.name {
 			continue
 		}
-		if _, yielded := d.yielded[c.Knob]; yielded || !slices.Contains(d.policy.Knobs, c.Knob) {
+		if _, yielded := d.yielded[c.Knob]; yielded || !d.policy.allows(c.Knob) {
 			continue
 		}
 		if c.Risk != plan.NoRisk && !slices.Contains(d.policy.Risks, c.Risk) && !slices.Contains(m.granted, c.Risk) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/rxsteer/rxsteer/internal/cpuset"
+
+	"github.com/rxsteer/rxsteer/internal/host/nic"
 )
 
 // Link is one interface of `ip -s link`, with or without -d.
@@ -280,7 +282,7 @@ func queueName(s string) (QueueMask, bool) {
 		if !ok || dir != "rx" && dir != "tx" {
 			continue
 		}
-		q, ok := queueNumber(n)
+		q, ok := nic.QueueNumber(n)
 		if !ok {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rxsteer/rxsteer/internal/ethtool"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
 )
 
 // maxStats bounds `ethtool -S`: mlx5 on 256 CPUs prints 19338 lines.
@@ -111,7 +112,7 @@ type QueueStat struct {
 func (s *Stats) Queues() []QueueStat {
 	found := map[[2]int]*QueueStat{}
 	for _, c := range s.Counters {
-		tx, q, what, ok := perQueue(c.Name)
+		tx, q, what, ok := nic.PerQueue(c.Name)
 		if !ok {
 			continue
 		}
@@ -125,11 +126,11 @@ func (s *Stats) Queues() []QueueStat {
 			found[key] = st
 		}
 		switch what {
-		case packets:
+		case nic.QueuePackets:
 			st.Packets += c.Value
-		case octets:
+		case nic.QueueBytes:
 			st.Bytes += c.Value
-		case drops:
+		case nic.QueueDrops:
 			st.Drops += c.Value
 		}
 	}
@@ -147,101 +148,4 @@ func (s *Stats) Queues() []QueueStat {
 		return cmp.Compare(a.Queue, b.Queue)
 	})
 	return out
-}
-
-// What a per-queue counter counts.
-const (
-	other = iota
-	packets
-	octets
-	drops
-)
-
-// meanings of the last part of the names, direction taken off.
-var meanings = map[string]int{
-	"packets": packets, "pkts": packets, "cnt": packets,
-	"ucast_packets": packets, "mcast_packets": packets, "bcast_packets": packets,
-	"ucast pkts": packets, "mcast pkts": packets, "bcast pkts": packets,
-	"bytes": octets, "ucast_bytes": octets, "mcast_bytes": octets, "bcast_bytes": octets,
-	"ucast bytes": octets, "mcast bytes": octets, "bcast bytes": octets,
-	"drops": drops, "drop": drops, "dropped": drops, "dropped_pkt": drops, "discards": drops,
-	"hw_discards": drops, "alloc_failed": drops, "alloc_fail": drops, "page_alloc_fail": drops, "buff_alloc_err": drops,
-	"refil_partial": other, "skb_alloc_discard": drops, "drops_no_skbs": drops, "drops_no_frags": drops,
-	"pkts OOB": drops, "drv dropped total": drops,
-}
-
-// perQueue takes a counter's name apart.
-func perQueue(name string) (tx bool, queue, what int, ok bool) {
-	if rest, found := strings.CutPrefix(name, "["); found { // [3]: rx_ucast_packets
-		n, counter, _ := strings.Cut(rest, "]: ")
-		return directed(n, counter)
-	}
-	if rest, found := strings.CutPrefix(name, "queue_"); found { // queue_3_rx_cnt
-		n, counter, _ := strings.Cut(rest, "_")
-		return directed(n, counter)
-	}
-	if dir, rest, found := strings.Cut(name, " Queue#"); found { // Rx Queue#3 ucast pkts rx
-		n, counter, _ := strings.Cut(rest, " ")
-		queue, ok = queueNumber(n)
-		counter = strings.Replace(strings.Replace(counter, " rx", "", 1), " tx", "", 1)
-		return dir == "Tx", queue, meanings[counter], ok
-	}
-	dir, rest := "", name
-	switch {
-	case strings.HasPrefix(name, "rx"):
-		dir, rest = "rx", name[2:]
-	case strings.HasPrefix(name, "tx"):
-		dir, rest = "tx", name[2:]
-	default:
-		return false, 0, 0, false
-	}
-	for _, p := range []string{"_queue_", "q", "-", ""} { // the longest first
-		after, found := strings.CutPrefix(rest, p)
-		end := digits(after)
-		if !found || end == 0 || end == len(after) {
-			continue
-		}
-		queue, ok = queueNumber(after[:end])
-		counter := after[end:]
-		switch {
-		case strings.HasPrefix(counter, ": "), strings.HasPrefix(counter, "."), strings.HasPrefix(counter, "_"), strings.HasPrefix(counter, "["):
-			counter = strings.TrimLeft(counter, ":. _")
-		default:
-			continue
-		}
-		if dir == "tx" && p == "" && digits(counter) > 0 { // tx3_0_packets: queue 3 of traffic class 0
-			if tc := digits(counter); strings.HasPrefix(counter[tc:], "_") {
-				counter = counter[tc+1:]
-			}
-		}
-		counter = strings.TrimPrefix(counter, dir+"_")
-		return dir == "tx", queue, meanings[counter], ok
-	}
-	return false, 0, 0, false
-}
-
-// directed reads a counter whose direction follows the queue number.
-func directed(number, counter string) (tx bool, queue, what int, ok bool) {
-	queue, ok = queueNumber(number)
-	dir, rest, found := strings.Cut(counter, "_")
-	if !ok || !found || dir != "rx" && dir != "tx" {
-		return false, 0, 0, false
-	}
-	return dir == "tx", queue, meanings[rest], true
-}
-
-func digits(s string) int {
-	n := 0
-	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-		n++
-	}
-	return n
-}
-
-func queueNumber(s string) (int, bool) {
-	if s == "" || len(s) > 5 || digits(s) != len(s) {
-		return 0, false
-	}
-	n, err := strconv.Atoi(s)
-	return n, err == nil
 }
