@@ -65,6 +65,14 @@ func (p *Programs) load(spec *ebpf.CollectionSpec, opts Options, kernel *btf.Spe
 	return nil
 }
 
+// SetRate has one softirq run, interrupt and poll outside NET_RX in n looked at from now on, as a whole; 0 means each.
+func (p *Programs) SetRate(n uint32) error {
+	if err := p.coll.Variables[rxVarRate].Set(max(n, 1)); err != nil {
+		return fmt.Errorf("set sampling rate of softirq runs: %w", err)
+	}
+	return nil
+}
+
 func size(n, def int) uint32 {
 	if n <= 0 {
 		n = def

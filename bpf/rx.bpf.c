@@ -21,8 +21,13 @@
 #include "bucket.h"
 
 /* Set by Go after the last program is attached: a half-attached set would count
- * ends without beginnings. */
+ * ends without beginnings. 0 is off; it grows each time measuring is switched on, so
+ * that what was begun before is known for it. */
 volatile __u32 on;
+/* One softirq run, one interrupt and one poll outside NET_RX in so many is looked at,
+ * the rest only passed by: half the cost of being looked at or less. A run is looked at
+ * as a whole, so that its figures fit together. Set by Go. */
+volatile __u32 rate = 1;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -55,6 +60,21 @@ static __always_inline struct cpu_stat *this_cpu(void)
 	__u32 cpu = bpf_get_smp_processor_id();
 
 	return bpf_map_lookup_elem(&cpus, &cpu);
+}
+
+/* passed_by says whether an event is left out. The distance to the next that is not is
+ * drawn anew each time: a fixed one would always meet the same place in a pattern. */
+static __always_inline __u32 passed_by(__u32 *skip)
+{
+	__u32 n = rate;
+
+	if (*skip) {
+		--*skip;
+		return 1;
+	}
+	if (n > 1) /* 0 to 2·rate − 2, rate − 1 in the mean */
+		*skip = (__u64)bpf_get_prandom_u32() * (2 * n - 1) >> 32;
+	return 0;
 }
 
 /* context says over what this CPU entered NET_RX. ksoftirqd is known by its
@@ -92,7 +112,14 @@ int BPF_PROG(softirq_entry, unsigned int vec)
 	cpu = this_cpu();
 	if (!cpu)
 		return 0; /* never: the array holds all possible CPUs */
-	cpu->known = 1;
+	cpu->known = on;
+	if (passed_by(&cpu->skip)) {
+		cpu->passing = 1;
+		cpu->start = 0;
+		cpu->mark = 0;
+		return 0;
+	}
+	cpu->passing = 0;
 	cpu->start = bpf_ktime_get_ns();
 	if (vec == SOFTIRQ_NET_RX) {
 		cpu->mark = cpu->start;
@@ -113,13 +140,17 @@ int BPF_PROG(softirq_exit, unsigned int vec)
 	cpu = this_cpu();
 	if (!cpu)
 		return 0; /* never, as above */
-	cpu->known = 1;
 	start = cpu->start;
 	mark = cpu->mark;
 	cpu->start = 0;
 	cpu->mark = 0;
-	if (!start || vec >= SOFTIRQS)
+	cpu->passing = 0;
+	if (cpu->known != on) {
+		cpu->known = on;
 		return 0; /* began before we were on */
+	}
+	if (!start || vec >= SOFTIRQS)
+		return 0; /* left out, or began before we were on */
 	now = bpf_ktime_get_ns();
 	ran = now - start;
 	cpu->runs[vec]++;
@@ -174,8 +205,15 @@ int BPF_PROG(napi_poll, struct napi_struct *napi, int work, int budget)
 	cpu = this_cpu();
 	if (!cpu)
 		return 0; /* never, as above */
-	if (!cpu->known)
+	if (cpu->known != on)
 		return 0; /* this run may have begun before we were on */
+	if (cpu->passing)
+		return 0; /* with its run */
+	if (!cpu->mark) {
+		cpu->busy_polls++;
+		if (passed_by(&cpu->busy_skip))
+			return 0;
+	}
 	stat = stat_of(napi);
 	if (!cpu->mark) {
 		/* Not in NET_RX: busy polling spins here 330,000 times a second. */
@@ -215,8 +253,13 @@ int BPF_PROG(irq_handler_entry)
 	if (!on)
 		return 0;
 	cpu = this_cpu();
-	if (cpu)
-		cpu->irq_start = bpf_ktime_get_ns();
+	if (!cpu)
+		return 0; /* never, as above */
+	cpu->irq_start = 0;
+	if (passed_by(&cpu->irq_skip))
+		return 0;
+	cpu->irq_known = on;
+	cpu->irq_start = bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -235,8 +278,8 @@ int BPF_PROG(irq_handler_exit, int irq)
 		return 0; /* never, as above */
 	start = cpu->irq_start;
 	cpu->irq_start = 0;
-	if (!start)
-		return 0; /* began before we were on */
+	if (!start || cpu->irq_known != on)
+		return 0; /* left out, or began before we were on */
 	stat = bpf_map_lookup_elem(&irqs, &key);
 	if (!stat) {
 		bpf_map_update_elem(&irqs, &key, &no_irqs, BPF_NOEXIST);

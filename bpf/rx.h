@@ -59,7 +59,7 @@ struct cpu_stat {
 	__u64 start;	 /* when the softirq running now began, 0: none seen */
 	__u64 mark;	 /* NET_RX: when it began or last finished a poll, 0: not in it */
 	__u64 irq_start; /* when the irq handler running now began, 0: none seen */
-	__u32 known;	 /* a softirq boundary was seen: mark can be trusted */
+	__u32 known;	 /* `on` when a softirq boundary was seen: mark can be trusted */
 	enum context context; /* of the NET_RX run now */
 	__u32 last_pid;	      /* task whose context was looked up last, 0: none */
 	enum context last_context;
@@ -71,7 +71,14 @@ struct cpu_stat {
 	__u64 lost_polls;     /* no room for the {NAPI, CPU} in the map */
 	__u64 lost_poll_time; /* of these */
 	__u64 lost_irqs;      /* no room for the {irq, CPU} in the map */
-	__u64 pad[5];
+	__u32 irq_known;      /* `on` when irq_start was set */
+	__u32 passing;	      /* in a run that is left out */
+	__u32 skip;	      /* runs until the next that is timed */
+	__u32 irq_skip;	      /* interrupts, likewise */
+	__u32 busy_skip;      /* polls outside NET_RX, likewise */
+	__u32 pad32;
+	__u64 busy_polls; /* polls outside NET_RX, all of them */
+	__u64 pad[1];
 };
 _Static_assert(sizeof(struct cpu_stat) % 64 == 0, "CPUs must not share cache lines");
 

@@ -39,7 +39,14 @@ type rxCpuStat struct {
 	LostPolls    uint64
 	LostPollTime uint64
 	LostIrqs     uint64
-	Pad          [5]uint64
+	IrqKnown     uint32
+	Passing      uint32
+	Skip         uint32
+	IrqSkip      uint32
+	BusySkip     uint32
+	Pad32        uint32
+	BusyPolls    uint64
+	Pad          [1]uint64
 }
 
 type rxIrqKey struct {
@@ -89,6 +96,7 @@ const (
 	rxProgSoftirqEntry    = "softirq_entry"
 	rxProgSoftirqExit     = "softirq_exit"
 	rxVarOn               = "on"
+	rxVarRate             = "rate"
 )
 
 // loadRx returns the embedded CollectionSpec for rx.
@@ -153,7 +161,8 @@ type rxMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type rxVariableSpecs struct {
-	On *ebpf.VariableSpec `ebpf:"on"`
+	On   *ebpf.VariableSpec `ebpf:"on"`
+	Rate *ebpf.VariableSpec `ebpf:"rate"`
 }
 
 // rxObjects contains all objects after they have been loaded into the kernel.
@@ -193,7 +202,8 @@ func (m *rxMaps) Close() error {
 //
 // It can be passed to loadRxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type rxVariables struct {
-	On *ebpf.Variable `ebpf:"on"`
+	On   *ebpf.Variable `ebpf:"on"`
+	Rate *ebpf.Variable `ebpf:"rate"`
 }
 
 // rxPrograms contains all programs after they have been loaded into the kernel.
