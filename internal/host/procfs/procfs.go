@@ -1,5 +1,5 @@
 // Package procfs reads the kernel's text counters: /proc/interrupts,
-// /proc/softirqs, /proc/net/softnet_stat and /proc/stat.
+// /proc/softirqs, /proc/net/softnet_stat and /proc/stat; and its symbols, /proc/kallsyms.
 //
 // Its functions are pure: bytes in, values out. Memory stays within a small multiple
 // of the input whatever it holds. They refuse to guess: what a line does not
