@@ -34,6 +34,8 @@ type Support struct {
 	// them; other tools do.
 	Kprobes bool   `json:"kprobes"`
 	Hooks   []Hook `json:"hooks"` // each was loaded and attached to find out
+	// Profile is what rxsteer profile needs beside them; nothing else does.
+	Profile Hook `json:"profile"`
 	// Err is why live measurement is not possible, nil if it is: what Load and
 	// Attach would return.
 	Err error `json:"-"`
@@ -80,6 +82,7 @@ func Probe(fsys host.FS, opts Options) Support {
 		}
 		s.Hooks = append(s.Hooks, r)
 	}
+	s.Profile = probeProfiler(opts)
 	return s
 }
 
