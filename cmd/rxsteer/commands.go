@@ -9,6 +9,7 @@ func commands(e *env) []*cobra.Command {
 		statusCommand(e),
 		irqsCommand(e),
 		doctorCommand(e),
+		profileCommand(e),
 		diagnoseCommand(e),
 		explainCommand(e),
 		planCommand(e),

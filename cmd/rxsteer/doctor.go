@@ -109,7 +109,7 @@ func (e *env) examine(ctx context.Context, h *hostRooms) (*doctorDoc, error) {
 	if len(s.MissingCaps) > 0 {
 		grant = grantLine(s.MissingCaps)
 	}
-	for _, k := range append([]bpf.Hook{s.BTF}, s.Hooks...) {
+	for _, k := range slices.Concat([]bpf.Hook{s.BTF}, s.Hooks, []bpf.Hook{s.Profile}) {
 		c := check{Area: areaMeasure, Name: k.Name, OK: k.Live, Why: k.Why}
 		if !k.Live {
 			c.Lost = k.Lost

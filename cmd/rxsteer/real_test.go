@@ -516,6 +516,7 @@ func TestOrdinaryUser(t *testing.T) {
 		}
 	}
 	run("rollback").want(t, exitPrivilege, "needs root")
+	run("profile", "--for", "1s").want(t, exitPrivilege, "not enough privilege for BPF", "CAP_PERFMON", "sudo rxsteer profile")
 }
 
 // publicCopy is the program where any user may run it.

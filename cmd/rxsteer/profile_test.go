@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/rxsteer/rxsteer/exporter/flame"
+)
+
+// fixedProfile is a second at 10 ms a tick; more is what a firewall takes of it.
+func fixedProfile(more int64) *profile.Profile {
+	p := &profile.Profile{
+		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
+		Period:     10e6, DurationNanos: 1e9, TimeNanos: 1e18,
+		Comments: []string{"rxsteer: receive softirq", "rxsteer: 3 of 60 ticks were lost: no room"},
+	}
+	at := func(name string) *profile.Location {
+		id := uint64(len(p.Location) + 1)
+		f := &profile.Function{ID: id, Name: name}
+		l := &profile.Location{ID: id, Line: []profile.Line{{Function: f}}}
+		p.Function, p.Location = append(p.Function, f), append(p.Location, l)
+		return l
+	}
+	run, poll, firewall := at("net_rx_action"), at("igb_poll"), at("bpf:fire\x1b[31mwall")
+	add := func(n int64, labels map[string][]string, stack ...*profile.Location) {
+		p.Sample = append(p.Sample, &profile.Sample{Location: stack, Label: labels, Value: []int64{n, n * p.Period}})
+	}
+	add(10+more, map[string][]string{"device": {"eth0"}, "queue": {"3"}, "cpu": {"5"}, "context": {"ksoftirqd"}, "part": {"poll"}}, firewall, poll, run)
+	add(6, map[string][]string{"device": {"eth0"}, "queue": {"0"}, "cpu": {"1"}, "context": {"idle"}, "part": {"poll"}}, poll, run)
+	add(2, map[string][]string{"cpu": {"1"}, "context": {"idle"}, "part": {"tail"}}, run)
+	return p
+}
+
+func TestPrintProfile(t *testing.T) {
+	var b bytes.Buffer
+	p := fixedProfile(30)
+	printProfile(&b, p, flame.NewTree(p, nil), palette{}, defaultWidth)
+	golden(t, "profile.txt", b.String())
+	b.Reset()
+	printProfile(&b, p, flame.NewTree(p, fixedProfile(0)), palette{}, defaultWidth)
+	golden(t, "profile-change.txt", b.String())
+	b.Reset()
+	p.Sample = nil
+	printProfile(&b, p, flame.NewTree(p, nil), palette{}, defaultWidth)
+	golden(t, "profile-empty.txt", b.String())
+}
+
+// TestProfileComparesFiles: a file is read, compared and drawn; one that is no profile of ours is refused.
+func TestProfileComparesFiles(t *testing.T) {
+	dir := t.TempDir()
+	before, after, svg := filepath.Join(dir, "before.pb.gz"), filepath.Join(dir, "after.pb.gz"), filepath.Join(dir, "diff.svg")
+	for name, p := range map[string]*profile.Profile{before: fixedProfile(0), after: fixedProfile(30)} {
+		if err := writeFile("profile", name, p.Write); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, stdout, stderr := testEnv("profile", "--from", after, "--base", before, "--flame", svg)
+	if code := run(t.Context(), e); code != exitOK {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	golden(t, "profile-change.txt", stdout.String())
+	drawn, err := os.ReadFile(svg)
+	if err != nil || !bytes.Contains(drawn, []byte("+30.0 points")) {
+		t.Errorf("the drawing does not show the change (%v)", err)
+	}
+	other := fixedProfile(0)
+	other.SampleType = other.SampleType[:1]
+	for _, s := range other.Sample {
+		s.Value = s.Value[:1]
+	}
+	heap := filepath.Join(dir, "heap.pb.gz")
+	if err := writeFile("profile", heap, other.Write); err != nil {
+		t.Fatal(err)
+	}
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("no profile"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{heap, text, filepath.Join(dir, "absent")} {
+		e, _, stderr := testEnv("profile", "--from", name)
+		if code := run(t.Context(), e); code != exitFailed || !strings.Contains(stderr.String(), "read profile") {
+			t.Errorf("%s: exit %d: %s", name, code, stderr)
+		}
+	}
+}
+
+func TestProfileOfTraffic(t *testing.T) {
+	r := newRig(t)
+	dir := t.TempDir()
+	file, svg := filepath.Join(dir, "rx.pb.gz"), filepath.Join(dir, "rx.svg")
+	stop := make(chan struct{})
+	sent := make(chan error, 1)
+	go func() {
+		sent <- r.a.Do(func() error {
+			c, err := net.Dial("udp", "10.81.0.2:9")
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for {
+				select {
+				case <-stop:
+					return nil
+				default:
+					c.Write(make([]byte, 100)) // nobody listens: refused at times
+				}
+			}
+		})
+	}()
+	o := r.rxsteer("profile", "--for", "2s", "--hz", "499", "-w", file, "--flame", svg).want(t, exitOK)
+	if err := r.b.FS().WriteFile("/sys/class/net/b0/threaded", []byte("1")); err != nil {
+		t.Error(err)
+	}
+	threaded := r.rxsteer("profile", "--for", "1s", "--hz", "499").want(t, exitOK)
+	close(stop)
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"b0 ", "cpu ", "veth_poll"} {
+		if !strings.Contains(o.stdout, want) {
+			t.Errorf("stdout lacks %q:\n%s", want, o.stdout)
+		}
+	}
+	if _, over, _ := strings.Cut(threaded.stdout, "\nOver "); !strings.Contains(strings.SplitN(over, "\n", 2)[0], "thread ") || !strings.Contains(threaded.stdout, "b0 ") {
+		t.Errorf("NAPI threads are not seen:\n%s", threaded.stdout)
+	}
+	p, err := readProfile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Duration(p.DurationNanos); d < 2*time.Second || d > 3*time.Second || len(p.Sample) == 0 {
+		t.Errorf("%v, %d samples", d, len(p.Sample))
+	}
+	if text, err := os.ReadFile(svg); err != nil || !bytes.Contains(text, []byte("veth_poll")) {
+		t.Errorf("the drawing lacks veth_poll (%v)", err)
+	}
+	// The tool that people will open it with.
+	top := r.b.Command(t.Context(), "go", "tool", "pprof", "-top", "-tagfocus=device=b0", file)
+	out, err := top.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("veth_poll")) {
+		t.Errorf("go tool pprof: %v\n%s", err, out)
+	}
+}
