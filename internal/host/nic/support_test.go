@@ -42,7 +42,7 @@ func TestSupport(t *testing.T) {
 		want   Level
 	}{
 		{"igb", knob.RSSTable, Lab}, {"ixgbe", knob.RSSTable, Fake}, {"igb", knob.RSSKey, NotOffered}, {"ionic", knob.RSSTable, Docs},
-		{"ionic", knob.RPSCPUs, Fake}, {"", knob.NetdevBudget, Fake}, {"veth", knob.RPSCPUs, Lab}, {"mlx4_en", knob.Rings, Fake},
+		{"ionic", knob.RPSCPUs, Fake}, {"", knob.NetdevBudget, Lab}, {"igb", knob.XPSRXQs, Fake}, {"veth", knob.RPSCPUs, Lab}, {"mlx4_en", knob.Rings, Fake},
 	} {
 		if got := Support(c.driver, c.kind); got != c.want {
 			t.Errorf("Support(%q, %s) = %s, want %s", c.driver, c.kind, got, c.want)
@@ -107,7 +107,7 @@ Made from the table of internal/host/nic/support.go by its test (` + "`go test .
 	}
 	b.WriteString("\n## What stands behind \"lab\"\n\n")
 	for _, r := range labRuns {
-		fmt.Fprintf(&b, "- %s: %s\n", r.driver, r.by)
+		fmt.Fprintf(&b, "- %s: %s\n", cmpstd.Or(r.driver, "the host"), r.by)
 	}
 	b.WriteString("\n## What is known of drivers\n\nOne row per fact, from internal/host/nic/quirk.go.\n\n")
 	row([]string{"driver", "fact", "what", "source"})

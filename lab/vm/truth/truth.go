@@ -40,6 +40,29 @@ func TestFailures(files map[string][]byte) []string {
 	return out
 }
 
+// Written is the kinds of settings that the knobs' test wrote, read back and undid on the driver, sorted.
+func Written(files map[string][]byte) []string {
+	_, rest, _ := strings.Cut(string(files["knobs.log"]), "written and undone: map[")
+	list, _, _ := strings.Cut(rest, "]")
+	var out []string
+	for _, w := range strings.Fields(list) {
+		kind, _, _ := strings.Cut(w, ":")
+		out = append(out, kind)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Driver is the driver of eth0, by ethtool -i.
+func Driver(files map[string][]byte) string {
+	for line := range strings.Lines(string(files["ethtool-i"])) {
+		if d, ok := strings.CutPrefix(line, "driver:"); ok {
+			return strings.TrimSpace(d)
+		}
+	}
+	return ""
+}
+
 // status is the part of rxsteer's document that is compared.
 type status struct {
 	NICs []struct {
