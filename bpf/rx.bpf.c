@@ -68,10 +68,11 @@ static __always_inline __u32 passed_by(__u32 *skip)
 {
 	__u32 n = rate;
 
-	if (*skip) {
+	if (*skip && *skip < 2 * n) { /* else drawn for a greater rate */
 		--*skip;
 		return 1;
 	}
+	*skip = 0;
 	if (n > 1) /* 0 to 2·rate − 2, rate − 1 in the mean */
 		*skip = (__u64)bpf_get_prandom_u32() * (2 * n - 1) >> 32;
 	return 0;
