@@ -22,6 +22,7 @@ func Merge(samples ...*Sample) *Sample {
 		netns, pointer uint64
 		ifindex, cpu   int
 		id             uint32
+		queue          int // where nothing else tells NAPIs apart: a driver's counters by queue
 	}
 	cpus := index[int, CPU]{}
 	napis := index[napiKey, NAPI]{}
@@ -41,7 +42,11 @@ func Merge(samples ...*Sample) *Sample {
 		}
 		for i := range s.NAPIs {
 			n := &s.NAPIs[i]
-			napis.at(napiKey{n.Netns, n.Pointer, n.IfIndex, n.CPU, n.ID}).add(n)
+			k := napiKey{netns: n.Netns, pointer: n.Pointer, ifindex: n.IfIndex, cpu: n.CPU, id: n.ID}
+			if n.ID == 0 && n.Pointer == 0 {
+				k.queue = n.RXQueue
+			}
+			napis.at(k).add(n)
 		}
 		for i := range s.IRQs {
 			irqs.at(irqKey{s.IRQs[i].IRQ, s.IRQs[i].CPU}).add(&s.IRQs[i])
@@ -197,7 +202,7 @@ func compareCPUs(a, b CPU) int { return cmp.Compare(a.CPU, b.CPU) }
 
 func compareNAPIs(a, b NAPI) int {
 	return cmp.Or(cmp.Compare(a.Netns, b.Netns), cmp.Compare(a.IfIndex, b.IfIndex), cmp.Compare(a.ID, b.ID),
-		cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.CPU, b.CPU))
+		cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.RXQueue, b.RXQueue))
 }
 
 func compareIRQs(a, b IRQ) int { return cmp.Or(cmp.Compare(a.IRQ, b.IRQ), cmp.Compare(a.CPU, b.CPU)) }

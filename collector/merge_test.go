@@ -135,3 +135,12 @@ func TestRingKeepsTheLatest(t *testing.T) {
 	}
 	r.Add(full(12)) // nobody left to send to
 }
+
+// Packets that a driver counts by queue have no NAPI: they stay those of their queue.
+func TestMergeKeepsQueuesOfDriverCounters(t *testing.T) {
+	one := &Sample{NAPIs: []NAPI{{IfIndex: 2, Device: "eth0", RXQueue: 0, CPU: NoCPU, Packets: 5}, {IfIndex: 2, Device: "eth0", RXQueue: 1, CPU: NoCPU, Packets: 7}}}
+	m := Merge(one, one)
+	if len(m.NAPIs) != 2 || m.NAPIs[0].RXQueue != 0 || m.NAPIs[0].Packets != 10 || m.NAPIs[1].RXQueue != 1 || m.NAPIs[1].Packets != 14 {
+		t.Errorf("merged: %+v", m.NAPIs)
+	}
+}

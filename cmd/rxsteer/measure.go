@@ -170,7 +170,7 @@ func (e *env) lookFrom(m *measureFlags, names []string) (*seen, error) {
 // judge diagnoses what was seen.
 func (s *seen) judge(m *measureFlags, names []string) {
 	s.report = diagnose.Diagnose(diagnose.Input{
-		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: s.sample, Windows: s.windows, Events: s.events, Devices: names, Baseline: m.baseline,
+		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: s.sample, Windows: s.windows, Events: s.events, Devices: names, Baseline: m.baseline, Captured: s.captured != "",
 	})
 }
 

@@ -116,6 +116,11 @@ func (v *view) howOften(name string, n uint64) Fact {
 	return Fact{name + "_per_s", float64(n) / v.seconds}
 }
 
+// carried is what a device received as evidence: a rate only where there are times.
+func (v *view) carried(device string) Fact {
+	return v.howOften("packets", uint64(v.rate(device)*v.seconds+0.5))
+}
+
 // devices is the interfaces that counters are of and that were asked for, but no bond, bridge or VLAN: its
 // counters are those of its members.
 func (v *view) devices() []collector.Device {

@@ -73,6 +73,8 @@ type Input struct {
 	FirstSeen func(knob.Ref) (time.Time, bool)
 	// Events are messages of the kernel log.
 	Events []Event
+	// Captured says that the input was read from texts or a bundle, not from this host.
+	Captured bool
 	// Devices limits the report to these interfaces; empty means every one that
 	// carries traffic.
 	Devices []string
@@ -86,6 +88,7 @@ func Diagnose(in Input) *Report {
 	r := &Report{Named: in.Devices, Findings: []Finding{}, Checked: []string{}, Unmeasured: []Unmeasured{}}
 	v := newView(in)
 	r.IntervalS, r.Level, r.Loads = v.seconds, v.s.Level, v.loads
+	r.SinceBoot, r.Untimed = v.s.SinceBoot, v.s.Untimed
 	measured := true
 	switch {
 	case in.Sample == nil:
@@ -137,7 +140,7 @@ func (v *view) note901(r *Report) {
 	}
 	slices.Sort(weak)
 	remedy := "run with the privileges and on the kernel that rxsteer doctor asks for; each gap says why under unmeasured"
-	if v.s.SinceBoot || v.s.Untimed {
+	if v.in.Captured {
 		remedy = "add the missing texts at two points in time (interrupts.0 and .1, stat, softnet_stat, with time.0 and .1), or take a bundle on the host: rxsteer bundle"
 	}
 	r.Findings = append(r.Findings, Finding{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
 )
 
 // Drift is one setting that is not what the baseline says.
@@ -160,6 +161,40 @@ func text(m map[string]any, k string) string {
 	return string(b)
 }
 
+// reset says of a device whose driver put its own values back that it did, and which link events may have been when.
+func (v *view) reset(f *Finding, device string, all []Drift) {
+	again, affinity := false, false
+	for _, d := range all {
+		switch d.Knob {
+		case knob.RSSTable:
+			again = again || d.Target.Part() == "" && v.roundRobin(v.table(device), len(v.rxQueues(device)))
+		case knob.IRQAffinity:
+			affinity = true
+		}
+	}
+	if again {
+		f.Summary += "; the table is the driver's default again, as after a restart of the interface"
+		f.Evidence = append(f.Evidence, Fact{"reset_to_default", true})
+		f.Remedy += ". A table set once does not survive: set it whenever the link comes up (rxsteer persist)"
+	}
+	if _, ok := nic.Has(v.driver(device), nic.ResetsAffinity); ok && affinity {
+		f.Summary += "; this driver puts its own affinity back whenever it is reconfigured (channels, rings, MTU, down and up)"
+		f.Remedy += ". Affinity last, after channels, rings and the table, and again after each of them"
+	}
+	events := 0
+	last := ""
+	for _, e := range v.in.Events {
+		if e.Kind == "link" && (strings.Contains(e.Text, " "+device+":") || strings.Contains(e.Text, "("+device+")")) {
+			events++
+			last = e.Text
+		}
+	}
+	if events > 0 && (again || affinity) {
+		f.Summary += fmt.Sprintf("; link events in the kernel log: %d", events)
+		f.Evidence = append(f.Evidence, Fact{"link_events", events}, Fact{"last_link_event", strings.TrimSpace(last)})
+	}
+}
+
 // mostChanges is how many differences a summary names.
 const mostChanges = 3
 
@@ -177,16 +212,20 @@ func (v *view) drift(r *Report) {
 			total++
 		}
 	}
-	saved := was.Taken.UTC().Format("2006-01-02 15:04")
+	saved, of1 := "", ""
+	if !was.Taken.IsZero() {
+		saved = was.Taken.UTC().Format("2006-01-02 15:04")
+		of1 = " of " + saved
+	}
 	if total == 0 {
-		r.checked("settings against the baseline of %s: no difference", saved)
+		r.checked("settings against the baseline%s: no difference", of1)
 		return
 	}
 	for _, device := range slices.Sorted(maps.Keys(of)) {
 		all := of[device]
 		if device != "" && !has(v.in.Snapshot, device) {
 			r.Findings = append(r.Findings, Finding{ID: "RX801", Severity: Critical, Subject: device, Site: Site{CPU: -1},
-				Summary:  fmt.Sprintf("%s of the baseline of %s is not there any more", device, saved),
+				Summary:  fmt.Sprintf("%s of the baseline%s is not there any more", device, of1),
 				Evidence: Evidence{{"differences", len(all)}, {"baseline_taken", saved}},
 				Remedy:   "renamed, removed, moved to another network namespace, or its driver failed: the kernel's log tells; then save a new baseline"})
 			continue
@@ -211,13 +250,14 @@ func (v *view) drift(r *Report) {
 		if len(all) > mostChanges {
 			names = append(names, fmt.Sprintf("%d more", len(all)-mostChanges))
 		}
-		f.Summary = fmt.Sprintf("%s of %s differ from the baseline of %s: %s", count(len(all), "setting"), subject, saved, strings.Join(names, ", "))
+		f.Summary = fmt.Sprintf("%s of %s %s from the baseline%s: %s", count(len(all), "setting"), subject, map[bool]string{true: "differs", false: "differ"}[len(all) == 1], of1, strings.Join(names, ", "))
 		f.Remedy = fmt.Sprintf("find who changed it (rxsteer history, rxsteer doctor: owners), then put it back or save a new baseline; %s", all[0].Why)
 		if all[0].By != "" {
 			f.Summary += fmt.Sprintf("; since then: %s", all[0].By)
 			f.Evidence = append(f.Evidence, Fact{"updated", all[0].By})
 			f.Remedy = "an update changed what the driver sets by itself: put back what was asked for, and save a baseline of the new version; " + all[0].Why
 		}
+		v.reset(&f, device, all)
 		if first != nil {
 			f.Evidence = append(f.Evidence, Fact{"first_seen", first.UTC().Format(time.RFC3339)})
 		}

@@ -174,8 +174,11 @@ type Unmeasured struct {
 
 // Report is the outcome of a diagnosis.
 type Report struct {
-	IntervalS float64   `json:"interval_s"`
-	Level     int       `json:"level"` // collector.Sample.Level
+	IntervalS float64 `json:"interval_s"`
+	Level     int     `json:"level"` // collector.Sample.Level
+	// SinceBoot and Untimed are collector.Sample's: the counters of one look, and an interval that is made up.
+	SinceBoot bool      `json:"since_boot,omitempty"`
+	Untimed   bool      `json:"untimed,omitempty"`
 	Findings  []Finding `json:"findings"`
 	// Checked is what was looked at and found in order, as sentences.
 	Checked    []string     `json:"checked"`

@@ -114,7 +114,7 @@ func (v *view) portless(r *Report, device, proto string, queue int, share float6
 	f := Finding{ID: "RX203", Severity: v.bySeverity(cpu), Subject: device,
 		Summary: fmt.Sprintf("the hash of %s leaves out ports for %s, so that all %s flows of a host pair land in one queue: rx-%d got %s of the %s, and the table has %d queues", device, strings.Join(flows, " and "), name, queue, percent(share), load.unit, reach),
 		Evidence: Evidence{{"flow_types", strings.Join(flows, " ")}, {"hash_fields", strings.Join(fields, " ")}, {"busiest_queue", queue},
-			{"busiest_queue_share_ratio", share}, {"rx_queues", len(v.rxQueues(device))}, {"table_queues", reach}, {"packets_per_s", v.rate(device)},
+			{"busiest_queue_share_ratio", share}, {"rx_queues", len(v.rxQueues(device))}, {"table_queues", reach}, v.carried(device),
 			{proto + "_of_busiest_queue_at_least_ratio", least}, {"fragments_of_ip_ratio", fragments}},
 		Remedy:   strings.Join(commands, "; ") + ". " + warn + " A single flow stays in one queue whatever the fields.",
 		RuledOut: []string{fmt.Sprintf("an uneven table: rx-%d has %s of its buckets", queue, percent(v.tableShares(device)[queue])), fmt.Sprintf("fragments: %.2f %% of the IP packets", 100*fragments)},

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
-	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
 )
 
@@ -645,15 +644,7 @@ func (v *view) pollCause(cpu int, device string, queues []int, share float64) Fi
 		f.RuledOut = append(f.RuledOut, fmt.Sprintf("RPS off: it is on over %s", rps))
 	case len(busy) == 1 && len(all) > 1:
 		f.Summary = fmt.Sprintf("queue imbalance, not interrupt imbalance: 1 of %d queues of %s carries its traffic, so cpu %d spends %s in receive softirq while %s", len(all), device, cpu, load, v.freeText(cpu))
-		fields := fmt.Sprintf("its fields (ethtool -n %s rx-flow-hash udp4)", device)
-		var letters string
-		if v.setting(knob.RSSHashFields, knob.On(device, "udp4")).Decode(&letters) == nil {
-			f.Evidence = append(f.Evidence, Fact{"udp4_hash_fields", letters})
-			if !strings.ContainsAny(letters, "fn") {
-				fields = fmt.Sprintf("udp4 is hashed by addresses only (%s), sdfn also by ports", letters)
-			}
-		}
-		f.Remedy = fmt.Sprintf("moving the interrupt is no cure. Look at what the hash sees: %s; tunnels with constant outer addresses, PPPoE, one large flow. When the NIC cannot spread it, RPS on that queue can", fields)
+		f.Remedy = v.sees(device, &f)
 		f.RuledOut = append(f.RuledOut, fmt.Sprintf("several busy vectors on cpu %d", cpu), fmt.Sprintf("too few queues: %d", len(all)))
 	default:
 		f.Summary = fmt.Sprintf("%s of cpu %d goes to receive softirq of %s while %s", load, cpu, device, v.freeText(cpu))

@@ -11,7 +11,7 @@ func (v *view) squeeze(cpu int, _ string) (Symptom, bool) {
 	c := v.cpus[cpu]
 	runs := c.SoftirqRuns[collector.NetRX]
 	rate := part(c.Squeezed, runs)
-	if rate < squeezeRatio || float64(c.Squeezed)/v.seconds < squeezePerS {
+	if !v.beyond(c.Squeezed, float64(runs), squeezeRatio, squeezePerS) || rate < squeezeRatio {
 		return Symptom{}, false
 	}
 	var full, polls uint64
@@ -22,7 +22,7 @@ func (v *view) squeeze(cpu int, _ string) (Symptom, bool) {
 		}
 	}
 	limit := "limit not known at level 0"
-	ev := Evidence{{"cpu", cpu}, {"squeezes_per_s", float64(c.Squeezed) / v.seconds}, {"squeezes_per_run_ratio", rate}, {"cpu_steal_ratio", v.load[cpu].Steal}}
+	ev := Evidence{{"cpu", cpu}, v.howOften("squeezes", c.Squeezed), {"squeezes_per_run_ratio", rate}, {"cpu_steal_ratio", v.load[cpu].Steal}}
 	if polls > 0 {
 		ev = append(ev, Fact{"full_polls_ratio", part(full, polls)})
 		limit = "time-limited (netdev_budget_usecs): few polls fill their budget"
@@ -38,7 +38,7 @@ func (v *view) squeeze(cpu int, _ string) (Symptom, bool) {
 func (v *view) drops(cpu int, _ string) (Symptom, bool) {
 	c := v.cpus[cpu]
 	offered := c.Processed + c.Dropped
-	if part(c.Dropped, offered) < dropRatio || float64(c.Dropped)/v.seconds < dropPerS {
+	if !v.beyond(c.Dropped, float64(offered), dropRatio, dropPerS) {
 		return Symptom{}, false
 	}
 	// enqueue_to_backlog in net/core/dev.c counts a flow-limit drop in both columns.
@@ -47,9 +47,9 @@ func (v *view) drops(cpu int, _ string) (Symptom, bool) {
 		what = "the flow limit cut large flows"
 	}
 	return Symptom{ID: "RX403", Subject: fmt.Sprintf("cpu %d", cpu),
-		Summary: fmt.Sprintf("%.0f packets/s (%.1f %% of those offered) dropped before protocol work on cpu %d: %s", float64(c.Dropped)/v.seconds, 100*part(c.Dropped, offered), cpu, what),
-		Evidence: Evidence{{"cpu", cpu}, {"backlog_drops_per_s", float64(c.Dropped) / v.seconds}, {"dropped_of_offered_ratio", part(c.Dropped, offered)},
-			{"flow_limit_per_s", float64(c.FlowLimit) / v.seconds}, {"backlog_length", c.Backlog}}}, true
+		Summary: fmt.Sprintf("%s (%.1f %% of those offered) dropped before protocol work on cpu %d: %s", v.often(c.Dropped, "packets"), 100*part(c.Dropped, offered), cpu, what),
+		Evidence: Evidence{{"cpu", cpu}, v.howOften("backlog_drops", c.Dropped), {"dropped_of_offered_ratio", part(c.Dropped, offered)},
+			v.howOften("flow_limit", c.FlowLimit), {"backlog_length", c.Backlog}}}, true
 }
 
 // squeezes reports RX401 where no finding explains it and it does harm: the
@@ -89,7 +89,7 @@ func (v *view) backlogDrops(r *Report) {
 		if x, _ := s.Evidence.Get("dropped_of_offered_ratio").(float64); x >= 0.01 {
 			sev = Critical
 		}
-		r.Findings = append(r.Findings, Finding{ID: "RX403", Severity: sev, Subject: s.Subject, Summary: s.Summary, Evidence: s.Evidence,
+		r.Findings = append(r.Findings, Finding{ID: "RX403", Severity: v.now(sev), Subject: s.Subject, Summary: s.Summary, Evidence: s.Evidence,
 			Remedy:   "bursts: a longer netdev_max_backlog; steady overload: other RPS targets, for a longer queue only delays the drop",
 			RuledOut: []string{fmt.Sprintf("receive work concentrated while others are free: cpu %d spends %s in it", l.CPU, percent(l.NetRX))},
 			Site:     Site{CPU: l.CPU}})

@@ -125,7 +125,7 @@ func (v *view) gro(r *Report, d collector.Device) {
 	}
 	f := Finding{ID: "RX601", Severity: Warning, Subject: d.Name, Site: Site{Device: d.Name, CPU: -1},
 		Summary: fmt.Sprintf("GRO of %s is off for bulk: %.0f packets/s of %.0f bytes pass the stack one by one, and cpu %d spends %s in receive softirq", d.Name, v.rate(d.Name), rx, cpu, percent(load)),
-		Evidence: Evidence{{"rx_gro", false}, {"average_packet_bytes", rx}, {"packets_per_s", v.rate(d.Name)}, {"hottest_polling_cpu", cpu},
+		Evidence: Evidence{{"rx_gro", false}, {"average_packet_bytes", rx}, v.carried(d.Name), {"hottest_polling_cpu", cpu},
 			{"its_receive_softirq_ratio", load}},
 		Remedy: fmt.Sprintf("ethtool -K %s gro on, and read back what else changed; leave it off where a packet capture must see what was on the wire", d.Name)}
 	r.Findings = append(r.Findings, f)
@@ -140,7 +140,7 @@ func (v *view) offloadsByTraffic(r *Report, d collector.Device) {
 	}
 	if on, fixed, known := v.feature(d.Name, "rx-checksum"); known && !on && !fixed && v.rate(d.Name) >= offloadPackets && cpu >= 0 && load >= hotRatio/2 {
 		add("receive check sum offload", fmt.Sprintf("the CPU sums each of %.0f packets/s of %.0f bytes, and GRO merges none of them", v.rate(d.Name), rx),
-			fmt.Sprintf("ethtool -K %s rx on", d.Name), Fact{"packets_per_s", v.rate(d.Name)}, Fact{"average_packet_bytes", rx}, Fact{"its_receive_softirq_ratio", load})
+			fmt.Sprintf("ethtool -K %s rx on", d.Name), v.carried(d.Name), Fact{"average_packet_bytes", rx}, Fact{"its_receive_softirq_ratio", load})
 	}
 	if on, fixed, known := v.feature(d.Name, "tx-tcp-segmentation"); known && !on && !fixed && tx >= full && v.sends(d.Name) >= offloadPackets && v.role(d.Name) == "" {
 		add("TCP segmentation offload", fmt.Sprintf("%.0f packets/s of %.0f bytes on average are sent one by one", v.sends(d.Name), tx),

@@ -21,7 +21,9 @@ var rules = []rule{
 	{ids: []ID{"RX101", "RX102", "RX301", "RX303"}, look: (*view).concentrated},
 	{ids: []ID{"RX104"}, settings: true, look: (*view).notInEffect},
 	{ids: []ID{"RX102"}, look: (*view).crowded},
+	{ids: []ID{"RX101", "RX301"}, look: (*view).imbalance},
 	{ids: []ID{"RX103"}, look: (*view).remote},
+	{ids: []ID{"RX103"}, look: (*view).farReaders},
 	{ids: []ID{"RX105"}, look: (*view).rewritten},
 	{ids: []ID{"RX107"}, look: (*view).misplaced},
 	{ids: []ID{"RX106"}, look: (*view).managed},
@@ -40,6 +42,7 @@ var rules = []rule{
 	{ids: []ID{"RX501", "RX502", "RX503"}, settings: true, look: (*view).moderation},
 	{ids: []ID{"RX504"}, look: (*view).busyPolling},
 	{ids: []ID{"RX505"}, look: (*view).threads},
+	{settings: true, look: (*view).realtime},
 	{ids: []ID{"RX601", "RX604"}, settings: true, look: (*view).offloads},
 	{ids: []ID{"RX602"}, look: (*view).wire},
 	{ids: []ID{"RX603"}, look: (*view).windows},
@@ -53,6 +56,24 @@ var symptoms = []func(v *view, cpu int, device string) (Symptom, bool){
 	(*view).drops,
 	(*view).ringLoss,
 	(*view).pausing,
+}
+
+// absorb makes the findings that hold for is symptoms of a cause found later, and takes over where they are.
+func (r *Report) absorb(cause *Finding, is func(Finding) bool) {
+	keep := r.Findings[:0]
+	for _, x := range r.Findings {
+		if !is(x) {
+			keep = append(keep, x)
+			continue
+		}
+		cause.Severity = max(cause.Severity, x.Severity)
+		cause.Explains = append(cause.Explains, Symptom{ID: x.ID, Subject: x.Subject, Summary: x.Summary, Evidence: x.Evidence})
+		cause.Explains = append(cause.Explains, x.Explains...)
+		if cause.Site.CPU < 0 {
+			cause.Site.CPU, cause.Site.Queues = x.Site.CPU, x.Site.Queues
+		}
+	}
+	r.Findings = keep
 }
 
 // explained reports whether a finding so far has this symptom.

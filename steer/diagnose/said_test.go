@@ -8,8 +8,6 @@ import (
 	"testing/fstest"
 
 	"github.com/rogpeppe/go-internal/txtar"
-
-	"github.com/rxsteer/rxsteer/internal/host/paste"
 )
 
 // Cases of testdata/cases may say more of what is found than IDs and raw evidence, in a file "said": after
@@ -38,14 +36,12 @@ func TestCasesSay(t *testing.T) {
 		}
 		told++
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			h, err := paste.OpenFS(folder)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, n := range h.Notes {
+			c := casefile{files: folder}
+			in, notes := c.input(t)
+			for _, n := range notes {
 				t.Errorf("not understood: %v", n)
 			}
-			r := Diagnose(Input{Snapshot: h.Snapshot(), NICs: h.NICs(), Topology: h.Topology(), Sample: h.Sample()})
+			r := Diagnose(in)
 			said, of := strings.Join(r.Checked, "\n"), Finding{}
 			for line := range strings.Lines(want) {
 				line = strings.TrimSpace(line)

@@ -105,18 +105,10 @@ func (v *view) compareMembers(r *Report, stack nic.NIC, members []nic.NIC) {
 	f.Summary = fmt.Sprintf("only a part of %s is tuned: %s", stack.Name, strings.Join(differ, "; "))
 	f.Remedy = "the same settings on each member, one member at a time, the next one only after carrier and LACP are back; their queues on CPUs that do not collide"
 	// What one member suffers for want of the other's setting is no finding of its own.
-	keep := r.Findings[:0]
-	for _, x := range r.Findings {
-		if x.ID == "RX203" && x.Site.Device == f.Site.Device && len(f.Site.Flows) > 0 {
-			f.Severity = max(f.Severity, x.Severity)
-			f.Explains = append(f.Explains, Symptom{ID: x.ID, Subject: x.Subject, Summary: x.Summary, Evidence: x.Evidence})
-			f.Explains = append(f.Explains, x.Explains...)
-			f.Site.CPU, f.Site.Queues = x.Site.CPU, x.Site.Queues
-			continue
-		}
-		keep = append(keep, x)
-	}
-	r.Findings = append(keep, f)
+	r.absorb(&f, func(x Finding) bool {
+		return x.ID == "RX203" && x.Site.Device == f.Site.Device && len(f.Site.Flows) > 0
+	})
+	r.Findings = append(r.Findings, f)
 }
 
 func names(members []nic.NIC) []string {

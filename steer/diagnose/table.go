@@ -110,6 +110,13 @@ func (v *view) owned(device string) (queues cpuset.Set, whose []string) {
 func (v *view) tableReach(r *Report, device string) (Finding, bool) {
 	table := v.table(device)
 	if len(table) == 0 {
+		if val := v.setting(knob.RSSTable, knob.Target(device)); val.IsAbsent() && len(v.rxQueues(device)) > 1 {
+			r.checked("indirection table of %s: the device has none it would tell (%s); which queue gets which flow is not predicted", device, val.Reason())
+		}
+		return Finding{}, false
+	}
+	if v.in.Baseline != nil && v.in.Baseline.Get(knob.Ref{Knob: knob.RSSTable, Target: knob.Target(device)}).Equal(v.setting(knob.RSSTable, knob.Target(device))) {
+		r.checked("indirection table of %s: as the baseline has it", device)
 		return Finding{}, false
 	}
 	var all, own []int // receive queues; those that are not AF_XDP's alone
@@ -173,7 +180,7 @@ func (v *view) tableReach(r *Report, device string) (Finding, bool) {
 		}
 	}
 	reach := named.Intersect(exist).Len()
-	if limit, ok := nic.Has(v.driver(device), nic.TableLimit); ok && reach <= limit.N && reach < len(own) {
+	if limit, ok := nic.Has(v.driver(device), nic.TableLimit); ok && reach == limit.N && reach < len(own) {
 		f.Summary = fmt.Sprintf("the indirection table of %s reaches %d of its %d receive queues, the hardware's limit (%s)%s", device, reach, len(own), limit.Text, also)
 		f.Remedy = fmt.Sprintf("as many channels as the table reaches, on CPUs of the device's node: ethtool -L %s combined %d (drops the link for a moment)", device, reach)
 		f.Evidence = append(f.Evidence, Fact{"hardware_limit_queues", limit.N})
@@ -181,10 +188,23 @@ func (v *view) tableReach(r *Report, device string) (Finding, bool) {
 	}
 	f.Summary = fmt.Sprintf("the indirection table of %s names %d of its %d receive queues: rx-%s get nothing from the hash%s", device, reach, len(own), unreached, also)
 	f.Remedy = fmt.Sprintf("ethtool -X %s default (a table set by hand is kept when queues are added, and blocks removing them), unless those queues are kept free on purpose; read the table again", device)
+	if v.roundRobin(table, reach) && v.driver(device) == "" && reach == 16 {
+		f.Remedy = fmt.Sprintf("where the hardware cannot name more than 16 (ixgbe; ethtool -i %s tells the driver): as many channels, on CPUs of the device's node: ethtool -L %s combined 16. Else %s", device, device, f.Remedy)
+	}
 	if len(whose) > 0 {
 		f.RuledOut = append(f.RuledOut, fmt.Sprintf("queues kept for %s: rx-%s", strings.Join(whose, ", "), owned))
 	}
 	return f, true
+}
+
+// roundRobin reports whether a table is a driver's default over the first n queues.
+func (v *view) roundRobin(table []int, n int) bool {
+	for i, q := range table {
+		if q != i%n {
+			return false
+		}
+	}
+	return n > 0
 }
 
 // keyless reports whether the hash key is not told either.
@@ -320,7 +340,7 @@ func (v *view) hostChooses(_ *Report, device string) (Finding, bool) {
 	return Finding{ID: "RX701", Severity: v.bySeverity(cpu), Subject: device,
 		Summary: fmt.Sprintf("the host chooses the receive queue of %s, not the guest (%s): rx-%d gets %s of its %s%s; idle queues are no fault of the guest", device, quirk.Text, queue, percent(share), load.unit, none),
 		Evidence: Evidence{{"driver", v.driver(device)}, {"rx_queues", len(queues)}, {"idle_queues", idle}, {"busiest_queue", queue}, {"busiest_queue_share_ratio", share},
-			{"packets_per_s", v.rate(device)}, {"cpu_receive_softirq_ratio", v.load[cpu].NetRX}},
+			v.carried(device), {"cpu_receive_softirq_ratio", v.load[cpu].NetRX}},
 		Remedy:   fmt.Sprintf("in the guest only RPS on rx-%d, where its CPU is short of time; on the host more backend threads (vhost, OVS poll-mode threads) or a device that offers RSS", queue),
 		RuledOut: []string{"an indirection table: the device has none"},
 		Site:     Site{Device: device, Queues: []int{queue}, CPU: cpu, Movable: v.pollTime(device, cpu), Demand: 1, PollCPUs: v.pollCPUs(device)}}, true
@@ -349,7 +369,7 @@ func (v *view) tableWeights(_ *Report, device string) (Finding, bool) {
 	return Finding{ID: "RX201", Severity: v.bySeverity(cpu), Subject: device,
 		Summary: fmt.Sprintf("the indirection table of %s gives rx-%d %s of the buckets, and it gets %s of the %s where an even table would give each of %d queues %s", device, queue, percent(shares[queue]), percent(share), load.unit, len(shares), percent(fair)),
 		Evidence: Evidence{{"busiest_queue", queue}, {"busiest_queue_share_ratio", share}, {"busiest_queue_of_table_ratio", shares[queue]}, {"even_share_ratio", fair},
-			{"table_queues", len(shares)}, {"table_size", len(v.table(device))}, {"packets_per_s", v.rate(device)}, {"estimated", true}},
+			{"table_queues", len(shares)}, {"table_size", len(v.table(device))}, v.carried(device), {"estimated", true}},
 		Remedy:   fmt.Sprintf("level it: ethtool -X %s equal %d, or weights where one CPU has other work (%s)", device, len(shares), bound),
 		RuledOut: []string{"a device that ignores its table: the packets follow it"},
 		Site:     Site{Device: device, Queues: []int{queue}, CPU: cpu}}, true

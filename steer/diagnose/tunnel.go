@@ -13,7 +13,7 @@ import (
 // and Geneve are not among them: they put a hash of the inner flow into the source port.
 var tunnels = map[string]string{
 	"gre": "GRE", "gretap": "GRE", "ip6gre": "GRE", "ip6gretap": "GRE", "erspan": "ERSPAN", "ipip": "IPIP", "sit": "SIT", "ip6tnl": "IPv6 tunnel",
-	"vti": "IPsec", "vti6": "IPsec", "xfrm": "IPsec", "wireguard": "WireGuard", "ppp": "PPP", "pppoe": "PPPoE", "l2tpeth": "L2TP", "ip_gre": "GRE",
+	"vti": "IPsec", "vti6": "IPsec", "xfrm": "IPsec", "wireguard": "WireGuard", "ppp": "PPPoE or L2TP", "pppoe": "PPPoE", "l2tpeth": "L2TP", "ip_gre": "GRE",
 }
 
 // tunnel is what a device's packets are wrapped in, "" in nothing. The driver name of such a device is its link
@@ -23,7 +23,7 @@ func tunnel(n nic.NIC) string {
 		return what
 	}
 	if strings.HasPrefix(n.Name, "ppp") && n.Kind != nic.Physical {
-		return "PPP"
+		return tunnels["ppp"]
 	}
 	return ""
 }
@@ -61,6 +61,10 @@ func (v *view) unhashable(r *Report) {
 		if len(shares) < 2 || queue < 0 || !uneven(share, shares[queue]) {
 			continue
 		}
+		wrapped, allPackets := wrapped, allPackets
+		if only := v.carrier(packets, bytes); only == d.Name {
+			wrapped, allPackets = min(1, max(ratio(packets, float64(d.RXPackets)), ratio(bytes, float64(d.RXBytes)))), float64(d.RXPackets)
+		}
 		// What was not wrapped may all have gone to that queue, and what came by other devices
 		// may all have been wrapped.
 		least := 1 - ratio((1-wrapped)*allPackets, share*float64(d.RXPackets))
@@ -72,12 +76,27 @@ func (v *view) unhashable(r *Report) {
 		r.Findings = append(r.Findings, Finding{ID: "RX204", Severity: v.bySeverity(cpu), Subject: d.Name,
 			Summary: fmt.Sprintf("%s of what %s receives is %s (%s) with constant outer addresses: the hash sees one flow, and rx-%d gets %s of the %s", percent(wrapped), d.Name, strings.Join(what, ", "), strings.Join(inside, ", "), queue, percent(share), load.unit),
 			Evidence: Evidence{{"tunnels", strings.Join(inside, " ")}, {"tunnelled_ratio", wrapped}, {"busiest_queue", queue}, {"busiest_queue_share_ratio", share},
-				{"tunnelled_of_busiest_queue_at_least_ratio", least}, {"table_queues", len(shares)}, {"packets_per_s", v.rate(d.Name)}},
+				{"tunnelled_of_busiest_queue_at_least_ratio", least}, {"table_queues", len(shares)}, v.carried(d.Name)},
 			Remedy:   fmt.Sprintf("RPS on rx-%d of %s: the kernel's dissector sees the inner headers (not those of encrypted tunnels, which are decrypted in parallel anyhow). Or a tunnel with entropy outside: VXLAN, Geneve, GRE in UDP (FOU), with ports in the hash; moving the vector is no cure", queue, d.Name),
 			RuledOut: []string{fmt.Sprintf("an uneven table: rx-%d has %s of its buckets", queue, percent(shares[queue]))},
 			Site: Site{Device: d.Name, Queues: []int{queue}, CPU: cpu, Movable: v.pollTime(d.Name, cpu), Demand: 1,
 				PollCPUs: v.pollCPUs(d.Name), Sends: v.sends(d.Name)}})
 	}
+}
+
+// carrier is the one physical device that can have brought all the packets and bytes of the tunnels, "" where
+// none or several can.
+func (v *view) carrier(packets, bytes float64) string {
+	var out []string
+	for _, d := range v.s.Devices {
+		if d.Name != "lo" && v.nics[d.Name].Kind == nic.Physical && float64(d.RXPackets) >= packets && float64(d.RXBytes) >= bytes {
+			out = append(out, d.Name)
+		}
+	}
+	if len(out) != 1 {
+		return ""
+	}
+	return out[0]
 }
 
 // backlogWork is the CPUs' worth of receive work in the backlog: what RPS moved, and loopback and veth.

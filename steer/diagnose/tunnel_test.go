@@ -26,7 +26,7 @@ func TestUnhashable(t *testing.T) {
 		{"merged by GRO, told by bytes", "RX204 info eth0 []", "", tunnelled().but(func(w *world) {
 			w.Sample.Devices[0].RXBytes, w.Sample.Devices[1].RXBytes, w.Sample.Devices[1].RXPackets = 90e6, 86e6, 4000
 		})},
-		{"PPP over Ethernet", "RX204 info eth0 []", "is PPP (ppp0)", tunnelled().but(func(w *world) {
+		{"PPP over Ethernet", "RX204 info eth0 []", "is PPPoE or L2TP (ppp0)", tunnelled().but(func(w *world) {
 			w.NICs[1].Name, w.NICs[1].Driver, w.Sample.Devices[1].Name = "ppp0", "", "ppp0"
 		})},
 		{"the hash would leave out ports, too", "RX204 info eth0 []", "", tunnelled().set(knob.RSSHashFields, "eth0 udp4", knob.Text("sd")).but(func(w *world) { w.NICs[1].Driver = "wireguard" }).count("UdpInDatagrams", 59000)},

@@ -25,6 +25,8 @@ const (
 	// vectorsPerCPU is what one x86 CPU has for devices: 256 less exceptions and system vectors
 	// (FIRST_SYSTEM_VECTOR, arch/x86/include/asm/irq_vectors.h).
 	vectorsPerCPU = 200
+	// nearlyAllVectors is the part of them from which the next device may find none.
+	nearlyAllVectors = 0.9
 )
 
 // place is where one receive queue is handled.
@@ -295,7 +297,7 @@ func (v *view) remote(r *Report) {
 		f := Finding{ID: "RX103", Severity: v.bySeverity(hot), Subject: d,
 			Summary: fmt.Sprintf("%s sits on memory node %d and %s of its packets are handled on cpus %s of another: each misses the cache that holds its descriptors and data", d, v.nics[d].Node, percent(share), where),
 			Evidence: Evidence{{"node", v.nics[d].Node}, {"local_cpus", local.Intersect(v.usable).String()}, {"remote_cpus", where.String()}, {"queues", cpuset.Of(queues...).String()},
-				{"remote_share_ratio", share}, {"packets_per_s", v.rate(d)}},
+				{"remote_share_ratio", share}, v.carried(d)},
 			Remedy: fmt.Sprintf("give their vectors CPUs of node %d (%s), one each (smp_affinity); then the readers, too, run best there", v.nics[d].Node, local.Intersect(v.usable)),
 			Site:   Site{Device: d, Queues: queues, CPU: -1, IRQs: irqs}}
 		near, far := v.cost(d, local)
@@ -361,6 +363,8 @@ func (v *view) notInEffect(r *Report) {
 		}
 		if len(out) > 0 {
 			r.Findings = append(r.Findings, v.outside(n.Name, out, where, broken))
+		} else if len(v.s.IRQs) == 0 {
+			v.wideAlone(r, n)
 		}
 		if len(pending) > 0 {
 			p := pending[0]
@@ -372,10 +376,60 @@ func (v *view) notInEffect(r *Report) {
 				Site:     Site{Device: n.Name, Queues: []int{p.queue}, CPU: -1, IRQs: []int{p.irq}}})
 		}
 	}
-	if broken > 0 && !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.ID == "RX104" }) {
-		f := v.outside("", nil, cpuset.Set{}, broken)
-		r.Findings = append(r.Findings, f)
+	if !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.ID == "RX104" && (f.Subject == "host" || broken > 0) }) {
+		if broken > 0 {
+			r.Findings = append(r.Findings, v.outside("", nil, cpuset.Set{}, broken))
+		} else {
+			v.nearlyFull(r)
+		}
 	}
+}
+
+// wideAlone is RX104 where nothing but settings is at hand: masks of several CPUs that all have one and the
+// same in effect.
+func (v *view) wideAlone(r *Report, n nic.NIC) {
+	var irqs []int
+	var one, widest cpuset.Set
+	for _, p := range v.vectorsOf(n) {
+		if !p.wantTold || !p.isTold || p.threaded || p.effect.Len() != 1 || !one.IsEmpty() && p.effect != one {
+			return
+		}
+		one = p.effect
+		if p.affinity.Len() > 1 {
+			irqs = append(irqs, p.irq)
+			widest = widest.Union(p.affinity)
+		}
+	}
+	if len(irqs) < 2 || v.threadedNAPI(n.Name) {
+		return
+	}
+	r.Findings = append(r.Findings, Finding{ID: "RX104", Severity: Info, Subject: n.Name, Site: Site{Device: n.Name, CPU: -1, IRQs: irqs},
+		Summary:  fmt.Sprintf("%d vectors of %s allow cpus %s and every one of them is in effect on cpu %s: an interrupt goes to one CPU of its mask, a wide mask is no spreading", len(irqs), n.Name, widest, one),
+		Evidence: Evidence{{"irqs", joinInts(irqs)}, {"wanted_cpus", widest.String()}, {"effective_cpus", one.String()}, {"wide_masks", len(irqs)}},
+		Remedy:   "name one CPU for each vector (smp_affinity_list), another for each busy queue, on the device's node; which queues are busy was not told"})
+}
+
+// nearlyFull is RX104 before the fact: a CPU whose vectors are nearly used up.
+func (v *view) nearlyFull(r *Report) {
+	most, vectors := -1, 0
+	for c, n := range v.vectorCount() {
+		if n > vectors || n == vectors && c < most {
+			most, vectors = c, n
+		}
+	}
+	if float64(vectors) < nearlyAllVectors*vectorsPerCPU {
+		return
+	}
+	var full cpuset.Set
+	for c, n := range v.vectorCount() {
+		if float64(n) >= nearlyAllVectors*vectorsPerCPU {
+			full = full.Union(cpuset.Of(c))
+		}
+	}
+	r.Findings = append(r.Findings, Finding{ID: "RX104", Severity: Warning, Subject: "host", Site: Site{CPU: -1},
+		Summary:  fmt.Sprintf("cpus %s are nearly out of vectors (%d on cpu %d, of about %d): the kernel accepts further masks and places the interrupts elsewhere", full, vectors, most, vectorsPerCPU),
+		Evidence: Evidence{{"full_cpus", full.String()}, {"most_vectors_on_cpu", most}, {"vectors_there", vectors}, {"vectors_per_cpu", vectorsPerCPU}, {"usable_cpus", v.usable.Len()}},
+		Remedy:   fmt.Sprintf("fewer queues first: as many channels as there are CPUs for them (ethtool -L … combined %d), or more CPUs in the masks; look again once the links are up, for vectors are given out then", v.usable.Len())})
 }
 
 // vectorsOf is the queues of a device that have a vector, busy or not.
@@ -456,11 +510,11 @@ func (v *view) outside(device string, out []place, where cpuset.Set, broken int)
 	for _, x := range out {
 		f.Site.Queues, f.Site.IRQs = append(f.Site.Queues, x.queue), append(f.Site.IRQs, x.irq)
 	}
-	f.Summary = fmt.Sprintf("%s of %s are in effect outside their masks (vector %d wants cpu %s and is on cpu %s): the wish was accepted and not followed%s", count(len(out), "vector"), device, p.irq, p.affinity, p.effect, log)
+	f.Summary = fmt.Sprintf("%s of %s %s in effect outside of what was asked for (vector %d wants cpu %s and is on cpu %s): the wish was accepted and not followed%s", count(len(out), "vector"), device, areOr(len(out)), p.irq, p.affinity, p.effect, log)
 	f.Evidence = Evidence{{"irqs", joinInts(f.Site.IRQs)}, {"wanted_cpus", p.affinity.String()}, {"effective_cpus", where.String()}, {"affinity_broken_events", broken}, {"most_vectors_on_cpu", most}, {"vectors_there", vectors}}
 	f.Remedy = fmt.Sprintf("where vectors ran out (about %d for each CPU): fewer queues or more CPUs in the masks; where the interrupt controller ignores masks: RPS", vectorsPerCPU)
-	if one := where; one.Len() == 1 && one == cpuset.Of(v.first()) && len(out) > 1 && broken == 0 {
-		f.Remedy = "this interrupt controller delivers to its first CPU whatever the mask says: spread with RPS over the other CPUs"
+	if one := where; one.Len() == 1 && one == cpuset.Of(v.first()) && broken == 0 && (len(out) > 1 || len(v.rxQueues(device)) == 1) {
+		f.Remedy = fmt.Sprintf("an interrupt controller that delivers to its first CPU whatever the mask says (GICv2 and the like) leaves RPS: over the other cores, without cpu %d, which keeps the interrupts", v.first())
 	}
 	return f
 }
@@ -610,7 +664,7 @@ func (v *view) misplaced(r *Report) {
 		if len(queues) > 0 && !v.usable.IsEmpty() {
 			r.Findings = append(r.Findings, Finding{ID: "RX107", Severity: Warning, Subject: d,
 				Summary:  fmt.Sprintf("%s of %s (%s of its packets) are handled on cpus %s, which are kept free of other work (isolcpus, nohz_full or a cpuset partition): receive softirq disturbs what runs there", count(len(queues), "queue"), d, percent(share), where),
-				Evidence: Evidence{{"queues", cpuset.Of(queues...).String()}, {"isolated_cpus_used", where.String()}, {"share_ratio", share}, {"usable_cpus", v.usable.String()}, {"packets_per_s", v.rate(d)}},
+				Evidence: Evidence{{"queues", cpuset.Of(queues...).String()}, {"isolated_cpus_used", where.String()}, {"share_ratio", share}, {"usable_cpus", v.usable.String()}, v.carried(d)},
 				Remedy:   fmt.Sprintf("take those CPUs out: vectors on cpus %s (smp_affinity); as many channels as there are housekeeping CPUs", v.usable),
 				Site:     Site{Device: d, Queues: queues, CPU: -1, IRQs: irqs}})
 			continue
@@ -691,4 +745,11 @@ func (v *view) managed(r *Report) {
 			Remedy:   "another number of queues (ethtool -L) or isolcpus=managed_irq at boot changes where the kernel puts them; else RPS above them",
 			Site:     Site{Device: n.Name, CPU: -1, IRQs: irqs}})
 	}
+}
+
+func areOr(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
 }

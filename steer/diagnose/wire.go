@@ -114,5 +114,13 @@ func (v *view) fragmentation(r *Report) {
 	if v.s.Untimed || v.s.SinceBoot {
 		f.Severity = Info
 	}
+	// The queue that is full of them is no finding of its own, nor its CPU.
+	r.absorb(&f, func(x Finding) bool {
+		if x.ID != "RX101" || len(x.Site.Queues) != 1 || x.Site.Device == "" {
+			return false
+		}
+		_, share := v.queueLoad(x.Site.Device).busiest()
+		return 1-ratio(float64(all-min(n, all)), share*v.rate(x.Site.Device)*v.seconds) >= surely
+	})
 	r.Findings = append(r.Findings, f)
 }

@@ -228,6 +228,7 @@ var driverFacts = []Fact{
 	{Driver: "virtio_net", Kind: HostChooses, Text: "without VIRTIO_NET_F_RSS the backend picks the queue", Source: "virtio specification 5.1.6.5.5; SUSE KB 000021267"},
 	{Driver: "xen_netfront", Kind: HostChooses, Text: "the backend picks the queue unless it offers a hash", Source: "drivers/net/xen-netfront.c"},
 	{Driver: "e1000e", Kind: OneQueue, Text: "82574 has two rx queues in hardware, the driver uses one", Source: "drivers/net/ethernet/intel/e1000e/netdev.c"},
+	{Driver: "r8125", Kind: OneQueue, Text: "receive hashing is off in this build of the driver (ENABLE_RSS_SUPPORT), only vector 0 is used", Source: "the vendor's Makefile; orangepi-xunlong/openwrt issue 46"},
 	{Driver: "r8169", Kind: OneQueue, Text: "the driver uses one queue", Source: "drivers/net/ethernet/realtek/r8169_main.c"},
 }
 

@@ -2,6 +2,7 @@ package paste
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -64,7 +65,35 @@ func (h *Host) Interfaces() []vector.Interface {
 		}
 	}
 	h.adopt(out)
+	h.adoptUSB(out)
 	return out
+}
+
+// hubs are the root hubs ("usb1") that interrupts of host controllers name.
+func (h *Host) hubs() []string {
+	var out []string
+	for _, r := range vector.Table(h.interrupts(), nil) {
+		for _, a := range r.Actions {
+			if strings.HasPrefix(a.Device, "usb") && a.Queue() == vector.None && !slices.Contains(out, a.Device) {
+				out = append(out, a.Device)
+			}
+		}
+	}
+	return out
+}
+
+// adoptUSB gives interfaces on USB the interrupt of the host controller, where there is only one. Their
+// bus-info is usb-BUS-PATH (usb_make_path), which does not tell the number of the root hub.
+func (h *Host) adoptUSB(known []vector.Interface) {
+	hubs := h.hubs()
+	if len(hubs) != 1 {
+		return
+	}
+	for i := range known {
+		if slices.ContainsFunc(known[i].Bus, func(b string) bool { return strings.HasPrefix(b, "usb-") }) {
+			known[i].Bus = append(known[i].Bus, hubs[0])
+		}
+	}
 }
 
 // adopt gives the one interface that no vector names the one device that vectors name by
@@ -129,6 +158,13 @@ func (h *Host) queues(d *Device) (rx, tx int) {
 	for _, q := range h.XPS {
 		if q.Device == d.Name && q.TX && (d.Channels == nil || d.Channels.Refused != nil) {
 			tx = max(tx, q.Queue+1)
+		}
+	}
+	if st := h.Points[1].Stats[d.Name]; st != nil && rx == 0 { // as the last resort: those a driver once had may be among them
+		for _, q := range st.Queues() {
+			if !q.TX {
+				rx = max(rx, q.Queue+1)
+			}
 		}
 	}
 	return min(rx, maxQueues), min(tx, maxQueues)
@@ -244,7 +280,7 @@ func (h *Host) NICs() []nic.NIC {
 		}
 		if l != nil {
 			n.Up, n.MTU, n.Master = l.Up(), l.MTU, l.Master
-			n.Driver = cmp.Or(n.Driver, l.Kind) // as the kernel's own DEVTYPE names it
+			n.Driver = cmp.Or(n.Driver, l.Kind, tunnelTypes[l.Type]) // as the kernel's own DEVTYPE names it
 			if n.Kind == nic.Stack && l.Peer != "" {
 				n.Lower = []string{l.Peer}
 			}
@@ -255,11 +291,31 @@ func (h *Host) NICs() []nic.NIC {
 			}
 		}
 		slices.Sort(n.Lower)
+		// Of the channels there are vectors, too, that back none any more.
+		rx, tx := 0, 0
+		if d.Channels != nil {
+			rx, tx = h.queues(d)
+		}
+		idle := 0
 		for _, v := range vectors[name] {
+			if rx > 0 && v.RXQueue >= rx || tx > 0 && v.TXQueue >= tx {
+				n.Control = append(n.Control, nic.Vector{IRQ: v.irq, Name: v.Name})
+				idle++
+				continue
+			}
 			addVector(&n, v, wanted)
+		}
+		if idle > 0 {
+			n.Notes = append(n.Notes, fmt.Sprintf("%d vectors of %s back no active queue", idle, name))
 		}
 		h.addUnseen(&n, d, &unseen)
 		finish(&n, masks)
+		if len(vectors[name]) == 0 && n.Kind == nic.Physical && n.Up {
+			n.Problems = append(n.Problems, h.unnamed(&n))
+		}
+		if strings.HasPrefix(n.Bus, "usb-") {
+			n.Notes = append(n.Notes, "its interrupt is the USB host controller's, shared with every device there")
+		}
 		out = append(out, n)
 	}
 	return out
@@ -279,6 +335,10 @@ func (h *Host) kind(name string) nic.Kind {
 	return k
 }
 
+// tunnelTypes are the types of devices without Ethernet (link/ppp; ll_type_n2a of iproute2) that carry packets inside
+// others', by the kind that `ip -d link` would tell.
+var tunnelTypes = map[string]string{"ppp": "ppp", "gre": "gre", "gre6": "ip6gre", "ipip": "ipip", "sit": "sit", "tunnel6": "ip6tnl"}
+
 func (l *Link) kind() nic.Kind {
 	switch l.Kind {
 	case "bond", "bridge", "team", "vlan", "macvlan", "macvtap", "ipvlan", "macsec", "dsa", "hsr":
@@ -287,6 +347,8 @@ func (l *Link) kind() nic.Kind {
 		switch {
 		case l.Type == "loopback" || l.Name == "lo":
 			return nic.Loopback
+		case tunnelTypes[l.Type] != "" || l.Type == "none":
+			return nic.Virtual
 		case l.Peer != "" && strings.HasPrefix(l.Name, "veth"):
 			return nic.Virtual
 		case l.Peer != "": // eth0.5@eth0, lan1@eth0
@@ -351,9 +413,38 @@ func finish(n *nic.NIC, masks map[queueKey]cpuset.Set) {
 		first := func(q nic.Queue) int { return max(q.RX, q.TX) }
 		return cmp.Or(cmp.Compare(first(a), first(b)), cmp.Compare(b.RX, a.RX))
 	})
-	if len(n.Queues) == 0 && n.Kind == nic.Physical && n.Up {
-		n.Problems = append(n.Problems, "no interrupt names this interface: its queues are not known")
+}
+
+// unnamed says why no interrupt is known to be an interface's.
+func (h *Host) unnamed(n *nic.NIC) string {
+	if f, ok := nic.Has(n.Driver, nic.NoIRQ); ok {
+		return f.Text + ": which CPU takes which queue is not in these texts"
 	}
+	if h.Points[1].Interrupts == nil && h.Points[0].Interrupts == nil && len(h.IRQs) == 0 {
+		return "which interrupt serves which queue is not known: interrupts is " + notPasted
+	}
+	if hubs := h.hubs(); strings.HasPrefix(n.Bus, "usb-") && len(hubs) > 0 {
+		return fmt.Sprintf("its interrupt is that of a USB host controller, shared with every device there, and there are several (%s): readlink -f /sys/class/net/%s/device tells which", strings.Join(hubs, ", "), n.Name)
+	}
+	if ids := h.ownerless(); len(ids) > 0 {
+		return fmt.Sprintf("no interrupt names this interface; those of %s have no owner: readlink -f /sys/class/net/%s/device, or ethtool-i.%s.txt, tells whether they are its own", strings.Join(ids, ", "), n.Name, n.Name)
+	}
+	return "no interrupt names this interface: its queues are not known"
+}
+
+// ownerless are the devices (a PCI address, virtio0) that vectors of queues name and no interface is known to be.
+func (h *Host) ownerless() []string {
+	var out []string
+	for _, r := range h.Vectors() {
+		for _, a := range r.Actions {
+			id := cmp.Or(a.Device, a.BDF)
+			if id != "" && a.Queue() != vector.None && h.link(id) == nil && h.find(id).Info == nil && !slices.Contains(out, id) {
+				out = append(out, id)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out[:min(len(out), 8)]
 }
 
 // queueKey names a queue.

@@ -61,7 +61,7 @@ func TestParseRSS(t *testing.T) {
 		{"refused", "Cannot get RX ring count: Operation not supported\n",
 			&RSS{TableRefused: &Refusal{"Cannot get RX ring count: Operation not supported", true}, KeyRefused: &Refusal{"Cannot get RX ring count: Operation not supported", true}}, nil},
 		{"forbidden", "Cannot get RX flow hash indir size and/or key size: Operation not permitted\n",
-			&RSS{TableRefused: &Refusal{"Cannot get RX flow hash indir size and/or key size: Operation not permitted", false}, KeyRefused: &Refusal{"Cannot get RX flow hash indir size and/or key size: Operation not permitted", false}}, nil},
+			&RSS{TableRefused: &Refusal{"Cannot get RX flow hash indir size and/or key size: Operation not permitted", true}, KeyRefused: &Refusal{"Cannot get RX flow hash indir size and/or key size: Operation not permitted", true}}, nil},
 		{"no table, zero key", "RX flow hash indirection table for eth0 with 4 RX ring(s):\nRSS hash key:\n00:00:00:00\n",
 			&RSS{Device: "eth0", Rings: 4, Key: "00:00:00:00", Remarks: []string{"the hash key is all zero: the driver does not tell the one in use"}}, nil},
 		{"older than the channels", indirection("eth0", 16, 3, 8),
@@ -446,5 +446,19 @@ time 12:34:56, bus-info: 0000:3b:00.0
 	}
 	if twice := string(m.Mask([]byte("a 10.0.0.1 b 10.0.0.2"))); twice == "" || strings.Fields(twice)[1] == strings.Fields(twice)[3] {
 		t.Errorf("two addresses have one stand-in: %s", twice)
+	}
+}
+
+func TestParseIRQsTellsMasksFromLists(t *testing.T) {
+	got, errs := ParseIRQs("f", []byte("103 eth0-rx-0 00,00000000,00000000,00000400 -\n104 eth0-rx-1 ffff 0001\n"))
+	want := []IRQ{
+		{IRQ: 103, Action: "eth0-rx-0", Affinity: cpuset.Of(10), AffinityKnown: true},
+		{IRQ: 104, Action: "eth0-rx-1", Affinity: cpuset.Range(0, 15), AffinityKnown: true, Effective: cpuset.Of(0), EffectiveKnown: true},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("vectors (-want +got):\n%s", d)
+	}
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "masks (smp_affinity), not lists") {
+		t.Errorf("errors: %v", errs)
 	}
 }

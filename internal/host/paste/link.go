@@ -157,10 +157,15 @@ type IRQ struct {
 
 // ParseIRQs reads proc_irq.txt: per vector its number, action (which may hold blanks),
 // smp_affinity_list and effective_affinity_list, "-" where not known; a line with one list
-// tells the wanted one.
+// tells the wanted one. A file of smp_affinity masks instead is told by values that can be no lists.
 func ParseIRQs(file string, text []byte) ([]IRQ, []error) {
 	var out []IRQ
 	l := newLines(file, text)
+	parse := cpuset.ParseList
+	if holdsMasks(text) {
+		parse = cpuset.ParseMask
+		l.errorf("the CPUs are masks (smp_affinity), not lists: read as such")
+	}
 	for {
 		line, ok := l.next()
 		if !ok {
@@ -180,7 +185,7 @@ func ParseIRQs(file string, text []byte) ([]IRQ, []error) {
 		rest := words[1:]
 		for len(rest) > 1 && len(sets) < 2 {
 			w := rest[len(rest)-1]
-			s, err := cpuset.ParseList(w)
+			s, err := parse(w)
 			if w != "-" && err != nil {
 				break
 			}
@@ -199,6 +204,34 @@ func ParseIRQs(file string, text []byte) ([]IRQ, []error) {
 		out = append(out, i)
 	}
 	return out, l.errs
+}
+
+// holdsMasks reports whether the last words of lines are masks as the kernel prints them: hexadecimal digits, in
+// groups of eight where there are several; and none is a range.
+func holdsMasks(text []byte) bool {
+	masks := false
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) > 0 && words[0][0] == '#' {
+			continue
+		}
+		for i := len(words) - 1; i >= 2 && i >= len(words)-2; i-- {
+			w := words[i]
+			if w == "-" {
+				continue
+			}
+			if strings.Trim(w, "0123456789abcdef,-") != "" {
+				break
+			}
+			if strings.Contains(w, "-") {
+				return false
+			}
+			// A list of single CPUs has no group of eight digits, and no letter.
+			groups := strings.Split(w, ",")
+			masks = masks || strings.ContainsAny(w, "abcdef") || len(groups[len(groups)-1]) == 8
+		}
+	}
+	return masks
 }
 
 // QueueMask is one line of rps_cpus.txt or xps_cpus.txt.

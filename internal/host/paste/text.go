@@ -70,7 +70,9 @@ func refusal(line string) *Refusal {
 	if !known {
 		return nil
 	}
-	return &Refusal{Text: s, Absent: strings.Contains(s, "ot supported") || strings.HasPrefix(s, "no stats")}
+	// Anyone may ask for the table (dev_ethtool, net/ethtool/ioctl.c): a refusal is the driver's.
+	driver := strings.Contains(s, "flow hash indir") && strings.Contains(s, "not permitted")
+	return &Refusal{Text: s, Absent: driver || strings.Contains(s, "ot supported") || strings.HasPrefix(s, "no stats")}
 }
 
 // after takes the text between prefix and end ("for eth0:" gives eth0).

@@ -1,0 +1,79 @@
+package diagnose
+
+import (
+	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+)
+
+// caches splits the CPUs into two last-level caches of one node.
+func (w *world) caches() *world {
+	for i := range w.Topology.CPUs {
+		w.Topology.CPUs[i].LLC = i * 2 / len(w.Topology.CPUs)
+	}
+	return w
+}
+
+// flow adds one of a queue's biggest flows, polled on cpu and read on reader (-1 not known).
+func (w *world) flow(device string, queue, cpu, reader int, packets uint64) *world {
+	w.Sample.Level = 2
+	w.Sample.Flows = append(w.Sample.Flows, collector.Flow{Netns: here, Device: device, RXQueue: queue, CPU: cpu, Protocol: "tcp", Bucket: -1, Packets: packets, Bytes: packets * 1448, ConsumerCPU: reader, Share: 1})
+	return w
+}
+
+// threads is a device of seven queues polled by kernel threads, all on one CPU or each on its own.
+func threads(cpu func(queue int) int) *world {
+	w := newWorld(8).nic("wlan0", nic.Physical, 7).carry("wlan0", 1_400_000).set(knob.Threaded, "wlan0", knob.Int(1))
+	for q := range 7 {
+		w.poll("wlan0", q, cpu(q), 0, 200_000)
+		if c := &w.Sample.CPUs[cpu(q)]; c.Processed == 0 {
+			w.busy(cpu(q), 0, 0.9, 200_000)
+		}
+	}
+	return w
+}
+
+// worldCases are the states of hosts that are measured live, not pasted: built up by small steps.
+var worldCases = []struct {
+	name, head string
+	in         func() *world
+}{
+	{"61-budget-limited", `case: 61 half of the receive runs end with work left, polls fill their budget and ksoftirqd works: harm, and which limit
+want: RX401 warning "cpu 0"
+say: budget-limited: most polls fill their budget
+say: netdev_budget only where polls fill their budget`, func() *world {
+		w := newWorld(2).nic("eth0", nic.Physical, 2).carry("eth0", 90000).busy(0, 0.4, 0, 45000).busy(1, 0.4, 0, 45000).poll("eth0", 0, 0, 0.4, 45000).poll("eth0", 1, 1, 0.4, 45000)
+		c := &w.Sample.CPUs[0]
+		c.Squeezed, c.SoftirqRuns[collector.NetRX], c.TimeIn[collector.InKsoftirqd] = 500, 1000, 2*second
+		w.Sample.NAPIs[0].Polls, w.Sample.NAPIs[0].FullBudget = 1000, 700
+		return w
+	}},
+	{"61-time-limited", `case: 61 the same, and polls are far from their budget: a larger netdev_budget would change nothing
+want: RX401 warning "cpu 0"
+say: time-limited (netdev_budget_usecs)`, func() *world {
+		w := newWorld(2).nic("eth0", nic.Physical, 2).carry("eth0", 90000).busy(0, 0.4, 0, 45000).busy(1, 0.4, 0, 45000).poll("eth0", 0, 0, 0.4, 45000).poll("eth0", 1, 1, 0.4, 45000)
+		c := &w.Sample.CPUs[0]
+		c.Squeezed, c.SoftirqRuns[collector.NetRX], c.TimeIn[collector.InKsoftirqd] = 500, 1000, 2*second
+		w.Sample.NAPIs[0].Polls, w.Sample.NAPIs[0].FullBudget = 1000, 7
+		return w
+	}},
+	{"71-threads-on-one-cpu", `case: 71 seven NAPI threads on one CPU: threads, not vectors, decide
+want: RX505 warning wlan0 cpu=3 queues_there=7 share_of_packets_ratio=1
+say: moving smp_affinity changes nothing
+say: PF_NO_SETAFFINITY`, func() *world { return threads(func(int) int { return 3 }) }},
+	{"71-threads-spread", `case: 71 each thread on its own CPU: silent
+say: threaded NAPI of wlan0: its threads spread`, func() *world { return threads(func(q int) int { return q }) }},
+	{"83-reader-in-the-other-cache", `case: 83 one node, two caches: handled in one, read in the other
+want: RX103 info eth0 poll_cpus=0 reader_cpus=7 near_cpus=6,8-11
+say: not theirs`, func() *world {
+		return newWorld(12).caches().nic("eth0", nic.Physical, 4).carry("eth0", 900_000).busy(0, 0.4, 0.1, 900_000).poll("eth0", 0, 0, 0.4, 900_000).flow("eth0", 0, 0, 7, 800_000)
+	}},
+	{"83-reader-next-door", `case: 83 another core of the same cache: as it should be, silent
+say: 0/s cross`, func() *world {
+		return newWorld(12).caches().nic("eth0", nic.Physical, 4).carry("eth0", 900_000).busy(0, 0.4, 0.1, 900_000).poll("eth0", 0, 0, 0.4, 900_000).flow("eth0", 0, 0, 2, 800_000)
+	}},
+	{"83-a-few-packets-cross", `case: 83 near miss. A few packets cross
+say: cross`, func() *world {
+		return newWorld(12).caches().nic("eth0", nic.Physical, 4).carry("eth0", 900_000).busy(0, 0.4, 0.1, 900_000).poll("eth0", 0, 0, 0.4, 900_000).flow("eth0", 0, 0, 2, 800_000).flow("eth0", 0, 0, 7, 90_000)
+	}},
+}
