@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -142,5 +143,40 @@ func TestPackageNamesAreNouns(t *testing.T) {
 		if slices.Contains(banned, path.Base(p.ImportPath)) {
 			t.Errorf("%s: say what it holds", p.ImportPath)
 		}
+	}
+}
+
+// TestSafetyNamesTests: every promise of docs/safety.md is held by tests that exist.
+func TestSafetyNamesTests(t *testing.T) {
+	text, err := os.ReadFile("docs/safety.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile("`([a-z/]+): (Test[A-Za-z0-9]+)`")
+	promises := 0
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| never") {
+			continue
+		}
+		promises++
+		named := name.FindAllStringSubmatch(line, -1)
+		if len(named) == 0 {
+			t.Errorf("no test holds: %s", strings.TrimSpace(line))
+		}
+		for _, n := range named {
+			files, err := filepath.Glob(filepath.Join(filepath.FromSlash(n[1]), "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(files, func(f string) bool {
+				text, err := os.ReadFile(f)
+				return err == nil && strings.Contains(string(text), "\nfunc "+n[2]+"(t *testing.T)")
+			}) {
+				t.Errorf("docs/safety.md names %s of %s, which does not exist", n[2], n[1])
+			}
+		}
+	}
+	if promises < 15 {
+		t.Errorf("%d promises read: the reading is broken", promises)
 	}
 }

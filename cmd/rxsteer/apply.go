@@ -15,6 +15,7 @@ import (
 
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/internal/host/reach"
 	"github.com/rxsteer/rxsteer/steer/apply"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 	"github.com/rxsteer/rxsteer/steer/plan"
@@ -177,6 +178,7 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
 		fmt.Fprintln(e.stdout)
 	}
+	e.warn(pl)
 	if !f.yes {
 		if err := e.ask(plural(len(pl.Changes), "change")); err != nil {
 			return err
@@ -275,7 +277,8 @@ func (e *env) ask(what string) error {
 
 // openEngine takes the lock and finishes what an earlier run left.
 func (e *env) openEngine(ctx context.Context, h *hostRooms, dir string, progress func(string), sample apply.Sampler) (*apply.Engine, error) {
-	c := apply.Config{Dir: dir, Host: h.machine, Now: e.now, Sample: sample, Progress: progress}
+	c := apply.Config{Dir: dir, Host: h.machine, Now: e.now, Sample: sample, Progress: progress,
+		Around: reach.Host{FS: e.fs}, Vectors: h.queueVectors}
 	engine, err := apply.Open(ctx, c)
 	if err != nil {
 		return nil, applyFailure(err)

@@ -137,7 +137,7 @@ func (e *env) examine(ctx context.Context, h *hostRooms) (*doctorDoc, error) {
 	for _, c := range settingChecks(snap) {
 		add(c)
 	}
-	for _, c := range append(writeChecks(snap), e.stateChecks()...) {
+	for _, c := range append(writeChecks(snap), e.journalChecks()...) {
 		add(c)
 	}
 	return doc, nil

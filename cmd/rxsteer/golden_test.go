@@ -334,6 +334,26 @@ func TestResultText(t *testing.T) {
 	golden(t, "result.json", b.String())
 }
 
+// TestDoctorShowsUnfinished: what a dead run left is shown where people look first, with the line that ends it.
+func TestDoctorShowsUnfinished(t *testing.T) {
+	one := func(state apply.State) string {
+		out := stateChecks([]apply.Transaction{{ID: "4", State: state, Left: make([]apply.Left, 2)}})
+		return out[0].Name + "|" + out[0].Why + "|" + out[0].Grant
+	}
+	for state, want := range map[apply.State]string{
+		apply.Kept:        "no unfinished transaction||",
+		apply.RolledBack:  "no unfinished transaction||",
+		apply.Journalled:  "transaction 4|a run is at it, or died in the middle|rxsteer rollback 4",
+		apply.Applying:    "transaction 4|a run is at it, or died in the middle|rxsteer rollback 4",
+		apply.Unconfirmed: "transaction 4|it waits to be confirmed|rxsteer confirm 4, or: rxsteer rollback 4",
+		apply.Partial:     "transaction 4|2 settings could not be put back|rxsteer history shows them",
+	} {
+		if got := one(state); got != want {
+			t.Errorf("%s: %q, want %q", state, got, want)
+		}
+	}
+}
+
 func TestHistoryText(t *testing.T) {
 	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r := fixedResult()

@@ -104,8 +104,8 @@ func ago(d time.Duration) string {
 	}
 }
 
-// stateChecks is what doctor says of the journal.
-func (e *env) stateChecks() []check {
+// journalChecks is what doctor says of the journal.
+func (e *env) journalChecks() []check {
 	txs, boot, err := apply.History(apply.DefaultDir)
 	if err != nil {
 		return []check{{Area: areaState, Name: "journal in " + apply.DefaultDir, Why: err.Error(), Lost: "apply, rollback and history"}}
@@ -113,6 +113,10 @@ func (e *env) stateChecks() []check {
 	if current := e.bootID(); boot != current && boot != "" {
 		txs = nil
 	}
+	return stateChecks(txs)
+}
+
+func stateChecks(txs []apply.Transaction) []check {
 	var out []check
 	for _, t := range txs {
 		switch t.State {

@@ -332,6 +332,45 @@ func TestConfirmedChangeStays(t *testing.T) {
 	}
 }
 
+// TestWarnsOfTheOperatorsInterface: who is about to change the interface they are connected by is told, also
+// under sudo, which drops the variable that says so.
+func TestWarnsOfTheOperatorsInterface(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const ssh = "10.81.0.1 50000 10.81.0.2 22"
+	p := r.b.Command(t.Context(), "rxsteer", r.apply(r.plan(nil))...)
+	p.Env = append(os.Environ(), "SSH_CONNECTION="+ssh)
+	out, err := p.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "! b0 carries your SSH connection from 10.81.0.1\n") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := r.b.IP("route", "add", "default", "via", "10.81.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	r.rxsteer("rollback", "--state-dir", r.dir).want(t, exitOK)
+	args := append([]string{"-c", `env -u SSH_CONNECTION rxsteer "$@"`, "sh"}, r.apply(r.plan(nil))...)
+	p = r.b.Command(t.Context(), "sh", args...)
+	p.Env = append(os.Environ(), "SSH_CONNECTION="+ssh)
+	out, err = p.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "! b0 carries your SSH connection from 10.81.0.1 and the default route\n") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestApplyRefusesUntested: a setting that was never run on a driver needs a grant of its own.
+func TestApplyRefusesUntested(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	file := r.plan(func(p *plan.Plan) {
+		p.Changes = []plan.Change{{Knob: knob.RSSTable, Target: "b0", From: knob.List([]int{0, 1}), To: knob.List([]int{1, 0}), Risk: plan.Reorder, Why: "a test"}}
+	})
+	r.rxsteer(r.apply(file)...).want(t, exitFailed, "was never tried on driver veth", "--allow untested")
+	if txs := r.history(); len(txs) != 0 {
+		t.Errorf("journal: %+v", txs)
+	}
+	r.rxsteer(r.apply(file, "--allow", "reorder,untested")...).want(t, exitRolledBack, "settings changed since") // granted, and refused for another reason
+}
+
 // TestKilledApply: SIGKILL between write and verdict. What was written is undone by the next
 // rollback, or by the watcher where one was asked for.
 func TestKilledApply(t *testing.T) {

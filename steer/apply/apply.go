@@ -57,6 +57,10 @@ type Config struct {
 	// that a clock step neither shortens nor extends them. nil are the system's.
 	Now    func() time.Time
 	Uptime func() time.Duration
+	// Around sees memory, carrier, addresses and routes, Vectors the map of interrupts. Without
+	// them nothing of that is checked.
+	Around  Surroundings
+	Vectors Vectors
 	// Progress, when set, is told each step as it begins ("write rps-cpus of eth0 rx-0").
 	Progress func(string)
 
@@ -79,6 +83,8 @@ type Options struct {
 	Settle  time.Duration
 	// Near looks only at the devices of the plan for what changed unasked.
 	Near bool
+	// BackWithin is how long a device whose link went down may take to come back; 0 is 30 s.
+	BackWithin time.Duration
 	// Begun, when set, is told the transaction's ID between its entry in the journal and its first
 	// write. An error ends it with nothing changed.
 	Begun func(id string) error

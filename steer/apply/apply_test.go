@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
@@ -256,6 +257,14 @@ func TestRefusals(t *testing.T) {
 		{"flap without confirmation", func(_ *fakeHost, p *plan.Plan, o *Options) {
 			p.Changes[0].Risk, o.Allow = plan.Flap, []plan.Risk{plan.Reorder, plan.Flap}
 		}, ErrRisk, "without --confirm-within"},
+		{"flap under another name", func(h *fakeHost, p *plan.Plan, _ *Options) {
+			h.snap.Devices[0].Driver = "igb"
+			p.Identity.Devices[0].Driver = "igb"
+			p.Changes[0] = plan.Change{Knob: knob.Channels, Target: "eth0", From: fields("combined", 2), To: fields("combined", 1), Risk: plan.NoRisk}
+		}, ErrRisk, "--allow flap"},
+		{"pause under another name", func(_ *fakeHost, p *plan.Plan, _ *Options) {
+			p.Changes[0] = plan.Change{Knob: knob.Rings, Target: "eth0", From: fields("rx", 2), To: fields("rx", 1), Risk: plan.NoRisk}
+		}, ErrRisk, "--allow pause"},
 		{"CPU that is not online", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Changes[0].To = knob.Text("0-9") }, nil, "no cpu 4-9 online"},
 		{"over the ceiling", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Changes[2].To = knob.Int(1 << 30) }, nil, "outside 0…"},
 		{"twice the same", func(_ *fakeHost, p *plan.Plan, _ *Options) { p.Changes = append(p.Changes, p.Changes[0]) }, nil, "already changed"},
@@ -1324,6 +1333,32 @@ func TestSeveralTransactions(t *testing.T) {
 	txs, boot, err := History(dir)
 	if err != nil || boot != "0-boot" || len(txs) != 2 || txs[0].State != RolledBack {
 		t.Errorf("history: %+v, %s, %v", txs, boot, err)
+	}
+}
+
+// A journal must not lie where the link it is about decides whether it can be read, or outlive the boot.
+// The file system of this test's folder stands in for such a place.
+func TestJournalOnNetworkStorage(t *testing.T) {
+	dir := t.TempDir()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	was, had := remote[int64(uint32(st.Type))]
+	remote[int64(uint32(st.Type))] = "nfs"
+	defer func() {
+		delete(remote, int64(uint32(st.Type)))
+		if had {
+			remote[int64(uint32(st.Type))] = was
+		}
+	}()
+	h := newFake(t, 1)
+	_, err := Open(ctx, h.config(dir))
+	if err == nil || !strings.Contains(err.Error(), "is on nfs: it must be on a local file system (/run/rxsteer)") {
+		t.Errorf("%v", err)
+	}
+	if es, err := os.ReadDir(dir); err != nil || len(es) > 0 {
+		t.Errorf("left there: %v, %v", es, err)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/internal/host/reach"
 	"github.com/rxsteer/rxsteer/steer/plan"
 )
 
@@ -89,6 +91,11 @@ type running struct {
 	o   Options
 	// first is the host before the first write, seen the last look around.
 	first, seen *knob.Snapshot
+	// Before the first write: what the devices that may be rebuilt are connected to, and which queue each
+	// of their vectors serves.
+	around  *reach.State
+	vectors map[string]map[int]string
+	moved   map[int]string // why a change of a vector is not made, by index
 }
 
 // Apply makes a plan true as one transaction, and judges each step and the whole by what is measured
@@ -261,6 +268,12 @@ func (e *Engine) ready(ctx context.Context, p *plan.Plan, o Options) (*Result, e
 	if err := e.check(p, snap); err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
+	if err := limits(p, snap); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	if err := e.memory(p, snap); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
 	res := &Result{State: Planned, Steps: make([]Step, len(p.Changes)), Unasked: []Unasked{}, Left: []Left{}}
 	for i, c := range p.Changes {
 		res.Steps[i] = Step{Ref: c.Ref(), From: c.From, To: c.To, Outcome: Skipped}
@@ -287,18 +300,22 @@ func (e *Engine) begin(ctx context.Context, p *plan.Plan, res *Result, o Options
 	if err := e.check(p, base); err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
+	r := &running{res: res, o: o, first: base, seen: base}
+	if err := e.surroundings(ctx, r, p); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
 	res.ID = strconv.Itoa(len(e.j.txs) + 1)
 	if err := e.j.append(record{Type: recBegin, TX: res.ID, Plan: p}); err != nil {
 		return nil, fmt.Errorf("apply: %w; nothing was changed", err)
 	}
-	t := e.j.find(res.ID)
+	r.t = e.j.find(res.ID)
 	if o.Begun != nil {
 		if err := o.Begun(res.ID); err != nil {
-			_, uerr := e.undo(t, res, err.Error())
+			_, uerr := e.undo(r.t, res, err.Error())
 			return nil, errors.Join(fmt.Errorf("apply: %w", err), uerr)
 		}
 	}
-	return &running{t: t, res: res, o: o, first: base, seen: base}, nil
+	return r, nil
 }
 
 // look reads everything that is set, or with Near what is set on the plan's own devices.
@@ -337,14 +354,33 @@ func allowed(p *plan.Plan, o Options) error {
 			return fmt.Errorf("change %d: %s is already changed by this plan", i+1, c.Ref())
 		}
 		seen[c.Ref()] = true
-		if c.Risk != plan.NoRisk && !slices.Contains(grants, c.Risk) {
-			return fmt.Errorf("change %d (%s): %w: %s; grant it with --allow %s", i+1, c.Ref(), ErrRisk, c.Risk, c.Risk)
+		risk := riskOf(p, c)
+		if risk != plan.NoRisk && !slices.Contains(grants, risk) {
+			return fmt.Errorf("change %d (%s): %w: %s; grant it with --allow %s", i+1, c.Ref(), ErrRisk, risk, risk)
 		}
-		if (c.Risk == plan.Pause || c.Risk == plan.Flap) && o.ConfirmWithin <= 0 {
-			return fmt.Errorf("change %d (%s): %w: %s without --confirm-within", i+1, c.Ref(), ErrRisk, c.Risk)
+		if (risk == plan.Pause || risk == plan.Flap) && o.ConfirmWithin <= 0 {
+			return fmt.Errorf("change %d (%s): %w: %s without --confirm-within", i+1, c.Ref(), ErrRisk, risk)
 		}
 	}
 	return nil
+}
+
+// riskOf is what a change may do to traffic: what the plan says, but never less than what is known of
+// the driver. Plans are edited by hand.
+func riskOf(p *plan.Plan, c plan.Change) plan.Risk {
+	least := plan.NoRisk
+	i := slices.IndexFunc(p.Identity.Devices, func(d plan.Device) bool { return d.Name == c.Target.Device() })
+	if i >= 0 {
+		d := p.Identity.Devices[i]
+		if d.Bus != "" && (c.Knob == knob.Channels || c.Knob == knob.Rings) { // of hardware, not of a veth
+			least = plan.Pause
+		}
+		if slices.ContainsFunc(nic.Facts(d.Driver), func(f nic.Fact) bool { return f.Kind == nic.Flaps && f.Text == string(c.Knob) }) {
+			least = plan.Flap
+		}
+	}
+	order := []plan.Risk{plan.NoRisk, plan.Reorder, plan.Pause, plan.Flap}
+	return order[max(slices.Index(order, least), slices.Index(order, c.Risk))]
 }
 
 // check refuses a plan made for another boot, namespace or device.
@@ -460,7 +496,7 @@ func (e *Engine) step(ctx context.Context, r *running, i int) (next int, why str
 			return i, err.Error()
 		}
 	}
-	first := r.res.Steps[i]
+	first, begin := r.res.Steps[i], i
 	for ; i < len(r.res.Steps); i++ {
 		s := &r.res.Steps[i]
 		if s.Knob != first.Knob || s.Target.Device() != first.Target.Device() {
@@ -469,8 +505,21 @@ func (e *Engine) step(ctx context.Context, r *running, i int) (next int, why str
 		if ctx.Err() != nil {
 			return i, "interrupted"
 		}
+		if why, ok := r.moved[i]; ok {
+			s.Outcome, s.Note = Stale, why
+			continue
+		}
 		if why := e.writeOne(ctx, r.t, i, s); why != "" {
 			return i, why
+		}
+	}
+	if slices.ContainsFunc(r.t.Plan.Changes[begin:i], rebuilds) && wrote(r.res.Steps[begin:i]) {
+		device := first.Target.Device()
+		if why := e.back(ctx, r, device); why != "" {
+			return i, why
+		}
+		if err := e.renumbered(ctx, r, i, device); err != nil {
+			return i, err.Error()
 		}
 	}
 	now, err := e.look(ctx, r.t.Plan, r.o)
@@ -768,38 +817,22 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 	res.Left = []Left{}
 	base, serr := e.c.Host.Snapshot(ctx) // without it compare-and-set still guards each value
 	renewed := renewed(t.Plan, base)
-	for i := len(res.Steps) - 1; i >= 0; i-- {
-		s := &res.Steps[i]
-		achieved, written := t.written[i]
-		if !written {
-			continue
-		}
-		if dev := s.Target.Device(); renewed[dev] {
-			s.Outcome, s.Got, s.Note = Lost, e.c.Host.Read(ctx, s.Ref), dev+" was removed and created again: what we set went with it"
-			res.Left = append(res.Left, Left{s.Ref, s.From, s.Got, s.Note})
-			continue
-		}
-		l := e.restore(ctx, s.Ref, knob.Undo(s.From, s.To), func(now knob.Value) bool {
-			if achieved != nil && now.Equal(*achieved) || knob.Done(now, s.To) {
-				return true
-			}
-			if achieved != nil {
-				return false
-			}
-			// Died between the write and reading it back.
-			_, ok := adjusted(s.Ref, s.To, now)
-			return ok || knob.Holds(now, s.To)
+	// Putting one back may need another that follows (a table that names queues which only the old
+	// channels have): what is refused is tried again as long as that helps.
+	again := slices.Sorted(maps.Keys(t.written))
+	slices.Reverse(again)
+	for last := len(again) + 1; len(again) > 0 && len(again) < last; {
+		last = len(again)
+		again = slices.DeleteFunc(again, func(i int) bool {
+			return e.putBackStep(ctx, &res.Steps[i], t.written[i], renewed) == nil
 		})
-		if l != nil {
-			s.Outcome, s.Got = Lost, l.Is
-			s.Note = l.Why
+	}
+	for _, i := range again {
+		s := &res.Steps[i]
+		if l := e.putBackStep(ctx, s, t.written[i], renewed); l != nil {
+			s.Outcome, s.Got, s.Note = Lost, l.Is, l.Why
 			res.Left = append(res.Left, *l)
-			continue
 		}
-		if s.Outcome != Failed && s.Outcome != Stale {
-			s.Outcome = Restored
-		}
-		s.Got = s.From
 	}
 	for i := len(t.putBacks) - 1; i >= 0; i-- {
 		p := t.putBacks[i]
@@ -819,6 +852,33 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 		return res, fmt.Errorf("roll back of transaction %s is done but not recorded: %w", t.ID, errors.Join(jerr, err))
 	}
 	return res, nil
+}
+
+// putBackStep puts one change back; achieved is what it was read as, nil when the run died before. It
+// returns what is left when that is not possible.
+func (e *Engine) putBackStep(ctx context.Context, s *Step, achieved *knob.Value, renewed map[string]bool) *Left {
+	if dev := s.Target.Device(); renewed[dev] {
+		return &Left{s.Ref, s.From, e.c.Host.Read(ctx, s.Ref), dev + " was removed and created again: what we set went with it"}
+	}
+	l := e.restore(ctx, s.Ref, knob.Undo(s.From, s.To), func(now knob.Value) bool {
+		if achieved != nil && now.Equal(*achieved) || knob.Done(now, s.To) {
+			return true
+		}
+		if achieved != nil {
+			return false
+		}
+		// Died between the write and reading it back.
+		_, ok := adjusted(s.Ref, s.To, now)
+		return ok || knob.Holds(now, s.To)
+	})
+	if l != nil {
+		return l
+	}
+	if s.Outcome != Failed && s.Outcome != Stale {
+		s.Outcome = Restored
+	}
+	s.Got = s.From
+	return nil
 }
 
 // besides finds what changed around a rollback without belonging to it, as after a write; what
