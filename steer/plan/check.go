@@ -23,7 +23,8 @@ type rule struct {
 	letters string           // value is some of these letters, each once and in this order; the target names a flow type
 	key     bool             // value is a hash key, "6d:5a:…"
 	flags   bool             // value is a group of bools with the driver's names
-	flow    bool             // value is an ntuple rule, or absent
+	flow    bool             // value is an ntuple rule
+	comes   bool             // the part comes and goes (rules, RSS contexts): absent is a value there
 	fields  map[string]field // value is a group of some of these
 	ceiling int64            // value is an integer, this the highest, whatever a policy says
 }
@@ -58,10 +59,10 @@ var rules = map[knob.Kind]rule{
 	knob.Coalesce:           {device: true, fields: coalesceFields},
 	knob.QueueCoal:          {part: "queue-", fields: coalesceFields},
 	knob.Features:           {device: true, flags: true},
-	knob.RSSTable:           {device: true, list: true},
+	knob.RSSTable:           {part: "context-", device: true, list: true, comes: true},
 	knob.RSSKey:             {device: true, key: true},
 	knob.RSSHashFields:      {letters: hashLetters},
-	knob.NtupleRule:         {part: "rule-", flow: true},
+	knob.NtupleRule:         {part: "rule-", flow: true, comes: true},
 	knob.IRQAffinity:        {part: "irq-", set: true},
 	knob.RPSCPUs:            {part: "rx-", set: true, empty: true},
 	knob.XPSCPUs:            {part: "tx-", set: true, empty: true},
@@ -99,13 +100,17 @@ func Check(c Change, cpus cpuset.Set) error {
 	if err := r.target(c.Knob, c.Target); err != nil {
 		return &FieldError{"target", err}
 	}
-	if !c.From.Known() && !(r.flow && c.From.IsAbsent()) {
+	gone := func(v knob.Value) bool { return r.comes && c.Target.Part() != "" && v.IsAbsent() }
+	if !c.From.Known() && !gone(c.From) {
 		return wrong("from", "the value before is %s: without it nothing can be put back", c.From)
 	}
 	for _, v := range []struct {
 		field string
 		value knob.Value
 	}{{"from", c.From}, {"to", c.To}} {
+		if gone(v.value) {
+			continue
+		}
 		if err := r.check(c.Knob, v.value, v.field == "to", cpus); err != nil {
 			return &FieldError{v.field, err}
 		}
@@ -244,9 +249,6 @@ func checkKey(k knob.Kind, v knob.Value) error {
 
 // checkFlow checks an ntuple rule: a flow type, a queue and what is matched.
 func checkFlow(k knob.Kind, v knob.Value) error {
-	if v.IsAbsent() {
-		return nil
-	}
 	var g map[string]any
 	if err := v.Decode(&g); err != nil {
 		return fmt.Errorf("%s takes a flow, a queue and what is matched, not %s", k, v.JSON())

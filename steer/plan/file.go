@@ -9,6 +9,7 @@ import (
 
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/internal/strictyaml"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
@@ -61,6 +62,7 @@ type (
 		Undo     string        `yaml:"undo"`
 		Why      string        `yaml:"why"`
 		Expect   string        `yaml:"expect"`
+		Support  nic.Level     `yaml:"support"`
 	}
 )
 
@@ -95,7 +97,7 @@ func Parse(name string, data []byte, cpus cpuset.Set) (p *Plan, err error) {
 	seen := map[knob.Ref]int{}
 	for i, c := range f.Changes {
 		path := fmt.Sprintf("$.changes[%d]", i)
-		ch := Change{Knob: c.Knob, Target: c.Target, Findings: c.Findings, Risk: c.Risk, Command: c.Command, Undo: c.Undo, Why: c.Why, Expect: c.Expect}
+		ch := Change{Knob: c.Knob, Target: c.Target, Findings: c.Findings, Risk: c.Risk, Command: c.Command, Undo: c.Undo, Why: c.Why, Expect: c.Expect, Support: c.Support}
 		if ch.From, err = value(c.From); err != nil {
 			return nil, at(fmt.Errorf("from: %w", err), path+".from")
 		}

@@ -49,9 +49,6 @@ var headroom = map[Goal]float64{Throughput: 0.7, Balanced: 0.5, Latency: 0}
 // Make chooses the changes. An empty plan says why there is nothing to do.
 func Make(in Input) *Plan {
 	p := &Plan{Version: Version, Goal: in.Goal, Changes: []Change{}}
-	if p.Goal == "" || p.Goal == Auto {
-		p.Goal = Balanced
-	}
 	if in.Snapshot == nil {
 		in.Snapshot = &knob.Snapshot{}
 	}
@@ -59,7 +56,11 @@ func Make(in Input) *Plan {
 		in.Topology = flat(in.Report.Loads)
 		p.reason("the CPU topology is not known: siblings, nodes and isolated CPUs were not avoided")
 	}
-	m := maker{in: in, p: p, background: map[int]float64{}, rehashed: map[string]bool{}}
+	m := maker{in: in, p: p, background: map[int]float64{}, rehashed: map[string]bool{}, rebuilt: map[string]bool{}}
+	chosen := ""
+	if p.Goal == "" || p.Goal == Auto {
+		p.Goal, chosen = m.workload()
+	}
 	for _, l := range in.Report.Loads {
 		m.background[l.CPU] = 1 - l.Idle
 	}
@@ -74,7 +75,8 @@ func Make(in Input) *Plan {
 		}
 	}
 	m.tables(tables)
-	slices.SortStableFunc(p.Changes, func(a, b Change) int { return cmp.Compare(rank(a.Knob), rank(b.Knob)) })
+	m.members()
+	slices.SortStableFunc(p.Changes, order)
 	for _, o := range in.Snapshot.Owners {
 		if i := slices.IndexFunc(p.Changes, func(c Change) bool {
 			return slices.Contains(o.Knobs, c.Knob) && (o.Device == "" || o.Device == c.Target.Device())
@@ -88,8 +90,8 @@ func Make(in Input) *Plan {
 	switch {
 	case len(p.Changes) == 0 && len(p.Reasons) == 0:
 		p.reason("nothing to do: no finding asks for a change")
-	case len(p.Changes) > 0 && in.Goal == Auto:
-		p.reason("goal auto: balanced, for the samples hold no packet sizes or flows to tell bulk from requests")
+	case chosen != "" && (len(p.Changes) > 0 || p.Goal != Balanced):
+		p.reason("goal auto: %s, for %s", p.Goal, chosen)
 	}
 	p.Identity = identity(in.Snapshot, p.Changes)
 	return p
@@ -111,11 +113,22 @@ func (p *Plan) reason(format string, args ...any) {
 	}
 }
 
-// rank is the safe order of writes: what rebuilds queues first, what hangs on
-// queues later, host-wide settings last.
+// order is the safe order of writes: device by device, so that of two members of a bond one is whole before the
+// other is touched; of a device what rebuilds queues first, what hangs on queues later; what is of the host last.
+func order(a, b Change) int {
+	x, y := a.Target.Device(), b.Target.Device()
+	switch {
+	case x != y && x == "":
+		return 1
+	case x != y && y == "":
+		return -1
+	}
+	return cmp.Or(cmp.Compare(x, y), cmp.Compare(rank(a.Knob), rank(b.Knob)))
+}
+
 func rank(k knob.Kind) int {
-	order := []knob.Kind{knob.Channels, knob.Rings, knob.RSSHashFields, knob.RSSKey, knob.RSSTable, knob.Features, knob.NtupleRule, knob.Coalesce, knob.QueueCoal,
-		knob.IRQAffinity, knob.XPSCPUs, knob.RPSCPUs, knob.RPSFlowCnt, knob.Threaded}
+	order := []knob.Kind{knob.Channels, knob.Rings, knob.Features, knob.RSSHashFields, knob.RSSKey, knob.RSSTable, knob.NtupleRule,
+		knob.Coalesce, knob.QueueCoal, knob.IRQAffinity, knob.XPSCPUs, knob.RPSCPUs, knob.RPSFlowCnt, knob.Threaded, knob.DeferHardIRQs, knob.GROFlushTimeout}
 	if i := slices.Index(order, k); i >= 0 {
 		return i
 	}
@@ -141,6 +154,7 @@ type maker struct {
 	in         Input
 	p          *Plan
 	background map[int]float64 // busy part of each CPU, as planned so far
+	rebuilt    map[string]bool // devices whose queues the plan rebuilds: what is set on them is void
 	rehashed   map[string]bool // devices whose hash the plan changes: what their buckets carried is void
 }
 
@@ -162,7 +176,11 @@ func (m *maker) mine(f diagnose.Finding) bool {
 // serve does for a finding what can be done; false: its table is to be fitted when all else is placed.
 func (m *maker) serve(f diagnose.Finding) bool {
 	switch f.ID {
-	case "RX301", "RX303", "RX204", "RX206", "RX701":
+	case "RX301":
+		if !m.moreQueues(f) {
+			m.rps(f)
+		}
+	case "RX303", "RX204", "RX206", "RX701":
 		m.rps(f)
 	case "RX302":
 		m.rpsOff(f)
@@ -177,8 +195,26 @@ func (m *maker) serve(f diagnose.Finding) bool {
 		return false
 	case "RX203":
 		m.hash(f)
+	case "RX304":
+		m.flowTables(f)
 	case "RX305":
 		m.crossed(f)
+	case "RX401":
+		m.budget(f)
+	case "RX402":
+		m.ring(f)
+	case "RX403":
+		m.backlog(f)
+	case "RX501":
+		m.sooner(f)
+	case "RX502":
+		m.merge(f)
+	case "RX503":
+		m.steady(f)
+	case "RX505":
+		m.unthread(f)
+	case "RX601", "RX604":
+		m.features(f)
 	case "RX702":
 		if len(f.Site.Flows) > 0 {
 			m.hash(f)
@@ -220,7 +256,16 @@ func (m *maker) add(c Change) bool {
 		m.p.reason("%s of %s: %s", words(c.Findings), c.Target, why)
 		return false
 	}
+	if d := c.Target.Device(); m.rebuilt[d] && c.Target.Part() != "" {
+		m.p.reason("%s of %s: its queues are rebuilt by this plan; plan again after it", words(c.Findings), c.Target)
+		return false
+	}
 	c.Command, c.Undo = knob.Command(ref, c.To), knob.Command(ref, c.From)
+	driver := ""
+	if n := m.nic(c.Target.Device()); n != nil {
+		driver = n.Driver
+	}
+	c.Support = nic.Support(driver, c.Knob)
 	m.p.Changes = append(m.p.Changes, c)
 	return true
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
@@ -69,6 +70,9 @@ type Change struct {
 	Undo     string        `json:"undo"`
 	Why      string        `json:"why"`
 	Expect   string        `json:"expect,omitempty"` // what should be measured afterwards
+	// Support is how far the setting was tried on this driver: "lab", "fake", "docs" or "-"; apply asks for
+	// --allow untested below fake. Of a plan file it is for the reader: apply looks it up itself.
+	Support nic.Level `json:"support,omitempty"`
 }
 
 // Ref is the setting that is changed.

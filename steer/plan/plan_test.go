@@ -65,6 +65,13 @@ func (in *Input) set(k knob.Kind, target knob.Target, v knob.Value) {
 
 func (in Input) but(f func(*Input)) Input { f(&in); return in }
 
+func channels(now, most int64) func(*Input) {
+	return func(in *Input) {
+		in.set(knob.Channels, "eth0", knob.Fields(map[string]any{"combined": now}))
+		in.set(knob.ChannelsMax, "eth0", knob.Fields(map[string]any{"combined": most}))
+	}
+}
+
 func TestMake(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -174,14 +181,26 @@ func TestMake(t *testing.T) {
 				}
 			}),
 			"rps-cpus eth0 rx-0 off→1-2 reorder\nrps-cpus eth0 rx-1 off→1-2 reorder", ""},
-		{"more channels are named",
-			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(func(in *Input) {
-				for k, n := range map[knob.Kind]int64{knob.Channels: 1, knob.ChannelsMax: 8} {
-					in.Snapshot.Settings = append(in.Snapshot.Settings, knob.Setting{Ref: knob.Ref{Knob: k, Target: "eth0"}, Value: knob.Fields(map[string]any{"combined": n})})
-				}
-				in.Snapshot.Sort()
+		{"more channels than RPS",
+			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(channels(1, 8)),
+			"channels eth0 combined 1→combined 2 pause", "plan again"},
+		{"more channels, and the driver's own table again",
+			host(nic.Physical, 2, "", 0.9, 0.5, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(channels(2, 3)).but(func(in *Input) {
+				in.Goal = Latency
+				in.set(knob.RSSTable, "eth0", knob.List([]int{0, 0, 0, 1}))
 			}),
-			"rps-cpus eth0 rx-0 off→1-2 reorder", "1 of 8 combined channels"},
+			"channels eth0 combined 2→combined 3 pause\nrss-table eth0 0 0 0 1→off reorder", "plan again"},
+		{"more channels drop the link on this driver",
+			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(channels(1, 8)).but(func(in *Input) { in.NICs[0].Driver = "igb" }),
+			"channels eth0 combined 1→combined 2 flap", ""},
+		{"RPS where the link must not drop",
+			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(channels(1, 8)).but(func(in *Input) {
+				in.NICs[0].Driver, in.Policy.Risks = "igb", []Risk{Reorder}
+			}),
+			"rps-cpus eth0 rx-0 off→1-2 reorder", "1 of 8 combined channels: more of them spread in hardware, better than RPS, but it takes risk flap"},
+		{"no more channels than there are",
+			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(channels(1, 1)),
+			"rps-cpus eth0 rx-0 off→1-2 reorder", ""},
 		{"hash by ports", host(nic.Physical, 4, "", 0.1, 0, 0, 0).find("RX203", 0, nil).but(func(in *Input) {
 			in.Report.Findings[0].Site.Flows = []string{"udp4", "udp6"}
 			in.set(knob.RSSHashFields, "eth0 udp4", knob.Text("vsd"))

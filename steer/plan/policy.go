@@ -25,6 +25,8 @@ type Policy struct {
 	// Knobs limits what is set; empty means all. Never names what is not set although Knobs allows it.
 	Knobs []knob.Kind `yaml:"knobs"`
 	Never []knob.Kind `yaml:"never"`
+	// Risks are those a plan may take beside none; empty means all.
+	Risks []Risk `yaml:"risks"`
 	// Ranges bound numbers further than the ceilings in code do.
 	Ranges []Range `yaml:"ranges"`
 	// Flows is the number of concurrent flows where the user or a
@@ -78,6 +80,13 @@ func (p *Policy) Check() error {
 			if _, ok := rules[k]; !ok {
 				return wrong(fmt.Sprintf("%s[%d]", l.name, i), "%q is not a setting a plan can hold; those are %s", k, settable())
 			}
+		}
+	}
+	for i, r := range p.Risks {
+		switch r {
+		case NoRisk, Reorder, Pause, Flap:
+		default:
+			return wrong(fmt.Sprintf("risks[%d]", i), "%q is none of none, reorder, pause, flap", r)
 		}
 	}
 	for i, d := range p.Devices {
@@ -157,6 +166,9 @@ func (p *Policy) Refuses(c Change) string {
 		return fmt.Sprintf("the policy does not allow %s", c.Knob)
 	case dev != "" && !p.device(dev):
 		return fmt.Sprintf("the policy does not allow %s to be set", dev)
+	}
+	if c.Risk != NoRisk && c.Risk != "" && len(p.Risks) > 0 && !slices.Contains(p.Risks, c.Risk) {
+		return fmt.Sprintf("it takes risk %s, which was not granted", c.Risk)
 	}
 	r := rules[c.Knob]
 	if r.set && !p.CPUs.IsEmpty() {

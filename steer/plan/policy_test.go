@@ -13,6 +13,7 @@ import (
 
 const policy = `cpus: "0-3"
 devices: [eth0]
+risks: [reorder]
 knobs: [rps-cpus, coalesce, netdev-budget]
 never: [rps-cpus]
 ranges:
@@ -30,7 +31,7 @@ func TestParsePolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Policy{List: "0-3", CPUs: cpuset.Range(0, 3), Devices: []string{"eth0"}, Knobs: []knob.Kind{knob.RPSCPUs, knob.Coalesce, knob.NetdevBudget}, Never: []knob.Kind{knob.RPSCPUs},
+	want := &Policy{List: "0-3", CPUs: cpuset.Range(0, 3), Devices: []string{"eth0"}, Risks: []Risk{Reorder}, Knobs: []knob.Kind{knob.RPSCPUs, knob.Coalesce, knob.NetdevBudget}, Never: []knob.Kind{knob.RPSCPUs},
 		Ranges: []Range{{knob.Coalesce, "rx-usecs", at(int64(3)), at(int64(200))}, {knob.NetdevBudget, "", nil, at(int64(600))}}, Flows: 5000, LongFlows: true}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(cpuset.Set{}), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
@@ -44,17 +45,18 @@ func TestParsePolicyRefuses(t *testing.T) {
 	for _, test := range []struct{ name, old, new, want string }{
 		{"unknown key", "devices:", "device:", `p:2:1: unknown field "device"`},
 		{"CPU list", `"0-3"`, `"3-0"`, "p:1:7: cpus: "},
-		{"unknown knob", "rps-cpus, coalesce", "rps-cpu, coalesce", `p:3:9: knobs[0]: "rps-cpu" is not a setting a plan can hold`},
-		{"fact", "never: [rps-cpus]", "never: [irq-effective]", `p:4:9: never[0]: "irq-effective"`},
-		{"field", "field: rx-usecs", "field: rx-usec", `p:6:27: ranges[0].field: coalesce has no number "rx-usec"`},
-		{"flag", "field: rx-usecs", "field: adaptive-rx", `p:6:27: ranges[0].field: coalesce has no number "adaptive-rx"`},
+		{"unknown knob", "rps-cpus, coalesce", "rps-cpu, coalesce", `p:4:9: knobs[0]: "rps-cpu" is not a setting a plan can hold`},
+		{"fact", "never: [rps-cpus]", "never: [irq-effective]", `p:5:9: never[0]: "irq-effective"`},
+		{"field", "field: rx-usecs", "field: rx-usec", `p:7:27: ranges[0].field: coalesce has no number "rx-usec"`},
+		{"flag", "field: rx-usecs", "field: adaptive-rx", `p:7:27: ranges[0].field: coalesce has no number "adaptive-rx"`},
 		{"no field", "field: rx-usecs, ", "", `ranges[0]: coalesce is a group`},
-		{"needless field", "- knob: netdev-budget", "- knob: netdev-budget\n  field: x", `p:8:10: ranges[1].field: netdev-budget is no group`},
-		{"no number", "- knob: netdev-budget", "- knob: rss-table", `p:7:9: ranges[1].knob: rss-table is no number`},
+		{"needless field", "- knob: netdev-budget", "- knob: netdev-budget\n  field: x", `p:9:10: ranges[1].field: netdev-budget is no group`},
+		{"no number", "- knob: netdev-budget", "- knob: rss-table", `p:8:9: ranges[1].knob: rss-table is no number`},
 		{"empty range", "  max: 600\n", "", `ranges[1]: has neither min nor max`},
-		{"crossed", "min: 3", "min: 300", `p:6:42: ranges[0].min: 300 is above max 200`},
-		{"flows", "flows: 5000", "flows: -1", "p:9:8: flows: -1 flows cannot be"},
-		{"word", "flows: 5000", "flows: many", "p:9:8: "},
+		{"crossed", "min: 3", "min: 300", `p:7:42: ranges[0].min: 300 is above max 200`},
+		{"risk", "[reorder]", "[some]", `p:3:9: risks[0]: "some" is none of none, reorder, pause, flap`},
+		{"flows", "flows: 5000", "flows: -1", "p:10:8: flows: -1 flows cannot be"},
+		{"word", "flows: 5000", "flows: many", "p:10:8: "},
 		{"interface", "[eth0]", `["eth0 rx-0"]`, `p:2:11: devices[0]: "eth0 rx-0" is no interface name`},
 		{"two documents", "flows: 5000", "---\nflows: 5000", "want one YAML document"},
 		{"broken", "[eth0]", "[eth0", "p:"},
@@ -82,6 +84,7 @@ func TestPolicyRefuses(t *testing.T) {
 		want string
 	}{
 		{Change{Knob: knob.RSSTable, Target: "eth0"}, "the policy does not allow rss-table"},
+		{Change{Knob: knob.Coalesce, Target: "eth0", Risk: Flap}, "it takes risk flap, which was not granted"},
 		{Change{Knob: knob.Coalesce, Target: "eth1"}, "the policy does not allow eth1 to be set"},
 		{Change{Knob: knob.RPSCPUs, Target: "eth0 rx-0", To: knob.Text("2-5")}, "the policy does not allow cpu 4-5"},
 		{Change{Knob: knob.RPSCPUs, Target: "eth0 rx-0", To: knob.Text("2-3")}, ""},
@@ -146,6 +149,8 @@ func TestCheckGroups(t *testing.T) {
 		{Change{Knob: knob.RSSKey, Target: "eth0", From: knob.Text("6d:5a"), To: knob.Text("6d:5g")}, `to: rss-key takes bytes in hexadecimal ("6d:5a:…"), not "6d:5g"`},
 		{Change{Knob: knob.RSSTable, Target: "eth0", From: knob.List([]int{0, 1}), To: knob.DefaultTable()}, ""},
 		{Change{Knob: knob.RSSTable, Target: "eth0", From: knob.DefaultTable(), To: knob.List([]int{0, 1})}, "from: rss-table takes a list of receive queues, one for each bucket, not []"},
+		{Change{Knob: knob.RSSTable, Target: "eth0 context-1", From: knob.Absent("no such RSS context"), To: knob.List([]int{2, 3})}, ""},
+		{Change{Knob: knob.RSSTable, Target: "eth0", From: knob.List([]int{2, 3}), To: knob.Absent("x")}, "to: rss-table takes a list of receive queues, one for each bucket, not "},
 		{Change{Knob: knob.NtupleRule, Target: "eth0 rule-9", From: knob.Absent("no rule there"), To: rule}, ""},
 		{Change{Knob: knob.NtupleRule, Target: "eth0 rule-9", From: rule, To: knob.Absent("no rule there")}, ""},
 		{Change{Knob: knob.NtupleRule, Target: "eth0 rule-9", From: knob.Unknown("x"), To: rule}, "from: the value before is unknown: without it nothing can be put back"},

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -166,25 +165,6 @@ func (m *maker) rps(f diagnose.Finding) {
 	}
 	m.rfs(f)
 	m.xps(f, pl.cpus)
-	m.channels(dev)
-}
-
-// channels says where the hardware could do what RPS does in software.
-func (m *maker) channels(dev string) {
-	var now, most map[string]any
-	if m.in.Snapshot.Get(knob.Ref{Knob: knob.Channels, Target: knob.Target(dev)}).Decode(&now) != nil ||
-		m.in.Snapshot.Get(knob.Ref{Knob: knob.ChannelsMax, Target: knob.Target(dev)}).Decode(&most) != nil {
-		return
-	}
-	for _, kind := range []string{"combined", "rx"} {
-		n, ok1 := now[kind].(json.Number)
-		max, ok2 := most[kind].(json.Number)
-		if a, err := n.Int64(); ok1 && ok2 && err == nil {
-			if b, err := max.Int64(); err == nil && a < b {
-				m.p.reason("%s has %d of %d %s channels: more of them (ethtool -L) spread in hardware, better than RPS, but drop the link on many drivers: not planned", dev, a, b, kind)
-			}
-		}
-	}
 }
 
 // xps gives each CPU of a new RPS mask a transmit queue of its own, where the device answers from those

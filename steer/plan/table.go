@@ -87,6 +87,8 @@ func (m *maker) tables(findings []diagnose.Finding) {
 func (m *maker) steered(dev string) (*steered, string) {
 	s := &steered{dev: dev, from: m.in.Snapshot.Get(knob.Ref{Knob: knob.RSSTable, Target: knob.Target(dev)})}
 	switch {
+	case m.rebuilt[dev]:
+		return nil, "its queues are rebuilt by this plan; plan again after it"
 	case !m.in.Policy.allows(knob.RSSTable):
 		return nil, fmt.Sprintf("the policy does not allow %s", knob.RSSTable)
 	case s.from.Decode(&s.was) != nil || len(s.was) == 0:
