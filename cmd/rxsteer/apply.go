@@ -24,7 +24,7 @@ import (
 // applyFlags are the command line of apply.
 type applyFlags struct {
 	measureFlags
-	goal          *string
+	wish          *wish
 	ifaces        []string
 	confirmWithin time.Duration
 	allow         []string
@@ -80,7 +80,7 @@ because the host moved on since the plan was made.`,
 // add adds the flags that apply and trial share.
 func (f *applyFlags) add(c *cobra.Command, e *env) {
 	addLevel(c, &f.level)
-	f.goal = addGoal(c)
+	f.wish = addWish(c)
 	c.Flags().StringSliceVar(&f.ifaces, "interface", nil, "without PLAN: look only at these `IFACES`")
 	c.RegisterFlagCompletionFunc("interface", e.completeInterfaces)
 	c.Flags().DurationVar(&f.confirmWithin, "confirm-within", 0, "undo unless confirmed within this `TIME`")
@@ -244,9 +244,12 @@ func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args 
 		pl, err := readPlan(args[0], top.Online)
 		return pl, nil, err
 	}
-	g, err := parseGoal(*f.goal)
+	goal, policy, err := f.wish.read()
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(policy.Risks) == 0 { // what apply would refuse is not planned
+		policy.Risks = append(f.options().Allow, plan.NoRisk)
 	}
 	if f.duration == 0 {
 		return nil, nil, usage("--for 0 judges nothing, and without measuring no plan can be made: give a PLAN")
@@ -255,7 +258,7 @@ func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args 
 	if err != nil {
 		return nil, nil, err
 	}
-	return makePlan(s, g), s.report, nil
+	return makePlan(s, goal, policy, false), s.report, nil
 }
 
 // ask wants a yes from the terminal.

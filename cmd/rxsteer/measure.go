@@ -243,9 +243,10 @@ func (e *env) stillThere(ctx context.Context, h *hostRooms, names []string, was 
 	return now, nil
 }
 
-func makePlan(s *seen, g plan.Goal) *plan.Plan {
+// makePlan plans from a look; typed is a plan that a person types.
+func makePlan(s *seen, g plan.Goal, p plan.Policy, typed bool) *plan.Plan {
 	return plan.Make(plan.Input{
-		Report: s.report, Snapshot: s.snapshot, Topology: s.topology, NICs: s.nics, Sample: collector.Merge(s.windows...), Goal: g,
+		Report: s.report, Snapshot: s.snapshot, Topology: s.topology, NICs: s.nics, Sample: s.sample, Goal: g, Policy: p, Typed: typed,
 	})
 }
 

@@ -26,7 +26,7 @@ func answers(t *testing.T, s *seen) string {
 		t.Fatal(err)
 	}
 	for _, g := range []plan.Goal{plan.Auto, plan.Latency, plan.Throughput} {
-		text, err := makePlan(s, g).YAML()
+		text, err := makePlan(s, g, plan.Policy{}, false).YAML()
 		if err != nil {
 			t.Fatal(err)
 		}
