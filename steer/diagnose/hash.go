@@ -56,7 +56,8 @@ func (v *view) portless(r *Report, device, proto string, queue int, share float6
 	if len(flows) == 0 {
 		return Finding{}, false
 	}
-	if v.s.Protocols == nil {
+	classes, seen := v.classes(device)
+	if v.s.Protocols == nil && seen == 0 {
 		r.unmeasured("share of "+strings.ToUpper(proto)+" in the traffic", fmt.Sprintf("the protocol counters (snmp) are not at hand; rx-%d of %s got %s of its %s and hashing of %s is by addresses only", queue, device, percent(share), load.unit, strings.Join(flows, " and ")), "RX203")
 		return Finding{}, false
 	}
@@ -76,6 +77,11 @@ func (v *view) portless(r *Report, device, proto string, queue int, share float6
 		packets = share * v.rate(device) * v.seconds
 	}
 	least := max(0, 1-others/packets)
+	if seen > 0 { // what this device received, forwarded or not
+		v4, v6 = float64(classes[proto+"4"]), float64(classes[proto+"6"])
+		least = max(0, 1-ratio(1-(v4+v6)/float64(seen), share))
+		all = (v4 + v6) / float64(seen) * v.rate(device) * v.seconds
+	}
 	if least < surely {
 		r.checked("rx-%d of %s got %s of its %s and hashing of %s is by addresses only, but %s explains no more than %.0f of %.0f packets/s there", queue, device, percent(share), load.unit, strings.Join(flows, " and "), strings.ToUpper(proto), all/v.seconds, packets/v.seconds)
 		return Finding{}, false
@@ -102,6 +108,18 @@ func (v *view) portless(r *Report, device, proto string, queue int, share float6
 	}
 	reach := len(v.tableShares(device))
 	cpu := load.cpu(queue)
+	pair := 0 // flows there between the same two hosts
+	if known := v.flowsOf(device, -1, queue); len(known) > 0 {
+		if part := float64(known[0].Packets) / packets; part >= oneFlow {
+			r.checked("rx-%d of %s got %s of its %s, and one flow is %s of that: hashing %s by ports would not spread it", queue, device, percent(share), load.unit, percent(part), flows[0])
+			return Finding{}, false
+		}
+		for _, x := range known {
+			if x.Protocol == proto && x.Source.Addr() == known[0].Source.Addr() && x.Destination.Addr() == known[0].Destination.Addr() {
+				pair++
+			}
+		}
+	}
 	name := strings.ToUpper(proto)
 	var commands []string
 	for _, f := range flows {
@@ -119,6 +137,10 @@ func (v *view) portless(r *Report, device, proto string, queue int, share float6
 		Remedy:   strings.Join(commands, "; ") + ". " + warn + " A single flow stays in one queue whatever the fields.",
 		RuledOut: []string{fmt.Sprintf("an uneven table: rx-%d has %s of its buckets", queue, percent(v.tableShares(device)[queue])), fmt.Sprintf("fragments: %.2f %% of the IP packets", 100*fragments)},
 		Site:     Site{Device: device, Queues: []int{queue}, CPU: cpu, Flows: flows},
+	}
+	if pair > 1 {
+		f.Evidence = append(f.Evidence, Fact{"big_flows_of_one_pair_there", pair})
+		f.RuledOut = append(f.RuledOut, fmt.Sprintf("one large flow: at least %d between the same two hosts are in rx-%d", pair, queue))
 	}
 	if cpu >= 0 {
 		f.Evidence = append(f.Evidence, Fact{"cpu", cpu}, Fact{"cpu_receive_softirq_ratio", v.load[cpu].NetRX})
@@ -148,10 +170,7 @@ func (v *view) fragments() float64 {
 // where nearly all is TCP: no more than the connections open now and those opened meanwhile.
 func (v *view) fewFlows(r *Report) {
 	opened := v.s.Protocols["TcpActiveOpens"] + v.s.Protocols["TcpPassiveOpens"]
-	flows := v.s.Established + opened
-	if v.s.Established == 0 {
-		return
-	}
+	established := v.s.Established + opened
 	var all float64
 	for _, d := range v.s.Devices {
 		if d.Name != "lo" && v.nics[d.Name].Kind != nic.Stack {
@@ -163,18 +182,30 @@ func (v *view) fewFlows(r *Report) {
 		load, queues := v.queueLoad(name), v.rxQueues(name)
 		queue, share := load.busiest()
 		idle := len(queues) - len(load.busy())
-		if idle == 0 || len(queues) < 2 || float64(flows) >= float64(len(queues)) || tcp < nearlyAll*all || !uneven(share, 1/float64(len(queues))) || r.tells(name, queue) && !v.hotOnly(r, name) {
+		flows, how := established, "at most "
+		n, covered, known := v.knownFlows(name)
+		switch {
+		case known:
+			flows, how = uint64(n), ""
+		case v.s.Established == 0 || tcp < nearlyAll*all:
+			continue
+		}
+		if idle == 0 || len(queues) < 2 || float64(flows) >= float64(len(queues)) || !uneven(share, 1/float64(len(queues))) || r.tells(name, queue) && !v.hotOnly(r, name) {
 			continue
 		}
 		if !slices.Contains(v.in.Devices, name) && !v.hotOnly(r, name) {
-			r.checked("%s: %d of %d queues idle, for there are at most %d flows", name, idle, len(queues), flows)
+			r.checked("%s: %d of %d queues idle, for there are %s%d flows", name, idle, len(queues), how, flows)
 			continue
 		}
-		r.Findings = append(r.Findings, Finding{ID: "RX208", Severity: Info, Subject: name,
-			Summary:  fmt.Sprintf("%s has %d queues for at most %d flows: a flow uses one queue, so %d idle queues are no fault", name, len(queues), flows, idle),
+		f := Finding{ID: "RX208", Severity: Info, Subject: name,
+			Summary:  fmt.Sprintf("%s has %d queues for %s%d flows: a flow uses one queue, so %d idle queues are no fault", name, len(queues), how, flows, idle),
 			Evidence: Evidence{{"rx_queues", len(queues)}, {"idle_queues", idle}, {"flows_at_most", flows}, {"established_tcp", v.s.Established}, {"busiest_queue_share_ratio", share}},
 			Remedy:   "nothing to steer; more flows (connections) would use more queues, RFS moves the protocol work of a large one to its reader",
-			Site:     Site{Device: name, CPU: -1}})
+			Site:     Site{Device: name, CPU: -1}}
+		if known {
+			f.Evidence = append(f.Evidence, Fact{"known_flows_of_packets_ratio", covered})
+		}
+		r.Findings = append(r.Findings, f)
 	}
 }
 

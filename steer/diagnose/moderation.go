@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
@@ -23,10 +24,12 @@ const (
 	// beyond them it is the traffic's own bursts that make the gap.
 	leastFactor = 0.5
 	mostFactor  = 5
+	// wideGaps is how much longer the longest tenth of measured gaps may be than the shortest before they are not a timer's.
+	wideGaps = 4
 	// repolled is the polls per interrupt above which NAPI went on without waiting for one.
 	repolled = 1.5
-	// irqCost (ns) is what an interrupt costs beside its packet: the difference between one and 60 packets
-	// per poll on the machines measured.
+	// irqCost (ns) is what an interrupt costs beside its packet, where its handler was not timed: the difference
+	// between one and 60 packets per poll on the machines measured.
 	irqCost = 700
 	// irqShare is the part of a CPU in interrupts that is worth moderation, and perIRQ the packets
 	// per interrupt below which moderation would merge them; with fewer than leastPerIRQ the interrupts
@@ -48,6 +51,8 @@ type pacing struct {
 	gap        float64 // ns, mean
 	packets    float64 // per interrupt
 	polls      float64 // per interrupt, 0 not known
+	// measured are the gaps themselves, nil where only their mean is known.
+	measured *collector.Pacing
 }
 
 // pace returns the busiest vector of a device that serves receive queues; false where none fired.
@@ -103,6 +108,11 @@ func (v *view) pace(device string) (pacing, bool) {
 		}
 	}
 	best.polls = part(polls, best.count)
+	for i := range v.s.Pacing {
+		if v.s.Pacing[i].IRQ == best.irq {
+			best.measured = &v.s.Pacing[i]
+		}
+	}
 	return best, true
 }
 
@@ -205,6 +215,21 @@ func (v *view) delayed(r *Report, device string, p pacing) bool {
 		return false
 	}
 	k := p.gap / 1e3 / float64(usecs)
+	how := Evidence{{"factor_k", k}, {"factor_k_error_ratio", 1 / p.packets}}
+	if p.measured != nil {
+		truth := p.measured.Truth(usecs, p.packets)
+		switch {
+		case truth.Sparse != "":
+			r.checked("interrupts of %s against rx-usecs %d: %s", device, usecs, truth.Sparse)
+			return false
+		case truth.High > wideGaps*truth.Low:
+			r.checked("interrupts of rx-%d of %s against rx-usecs %d: their gaps reach from %.2g to %.2g times that (a tenth is shorter, a tenth longer): the traffic's own pauses are in them", p.queue, device, usecs, truth.Low, truth.High)
+			return false
+		}
+		k = truth.K
+		p.gap = k * float64(usecs) * 1e3
+		how = Evidence{{"factor_k", k}, {"factor_k_low", truth.Low}, {"factor_k_high", truth.High}, {"gaps_measured", p.measured.Hist.Count()}}
+	}
 	switch {
 	case p.count < fewIRQs || p.packets < dense:
 		r.checked("interrupts of %s against rx-usecs %d: %.1f packets per interrupt, too sparse to tell what the card makes of it", device, usecs, p.packets)
@@ -221,8 +246,8 @@ func (v *view) delayed(r *Report, device string, p pacing) bool {
 	}
 	f := Finding{ID: "RX501", Severity: Info, Subject: device, Site: Site{Device: device, Queues: []int{p.queue}, CPU: -1},
 		Summary: fmt.Sprintf("packets of rx-%d of %s wait up to %.0f µs for an interrupt: the card makes %.2g × of its rx-usecs %d, and %s of the packets come closer together than that", p.queue, device, p.gap/1e3, k, usecs, percent(1-1/p.packets)),
-		Evidence: Evidence{{"irq_gap_us", p.gap / 1e3}, {"rx_usecs", usecs}, {"factor_k", k}, {"factor_k_error_ratio", 1 / p.packets},
-			{"packets_per_irq", p.packets}, {"packets_behind_timer_ratio", 1 - 1/p.packets}, {"irqs_per_s", float64(p.count) / v.seconds}, {"queue", p.queue}},
+		Evidence: slices.Concat(Evidence{{"irq_gap_us", p.gap / 1e3}, {"rx_usecs", usecs}}, how,
+			Evidence{{"packets_per_irq", p.packets}, {"packets_behind_timer_ratio", collector.Close(p.packets)}, {"irqs_per_s", float64(p.count) / v.seconds}, {"queue", p.queue}}),
 		Remedy:   fmt.Sprintf("for latency: ethtool -C %s rx-usecs %d (about 50 µs with this factor); for throughput leave it", device, max(1, int(50/k))),
 		RuledOut: []string{fmt.Sprintf("a polling CPU without time: cpu %d spends %s in receive softirq", p.cpu, percent(v.pressure(p.cpu)))}}
 	if p.polls == 0 {
@@ -242,7 +267,7 @@ func nicDynamic(driver string, usecs int64) bool {
 
 // costly reports RX502: an interrupt for nearly every packet.
 func (v *view) costly(r *Report, device string, p pacing) {
-	byCPU := map[int]uint64{}
+	byCPU, spent := map[int]uint64{}, map[int]uint64{}
 	var all uint64
 	seen := map[int]bool{}
 	for _, q := range v.nics[device].Queues {
@@ -253,6 +278,7 @@ func (v *view) costly(r *Report, device string, p pacing) {
 		for _, i := range v.s.IRQs {
 			if i.IRQ == q.IRQ {
 				byCPU[i.CPU] += i.Count
+				spent[i.CPU] += i.Time
 				all += i.Count
 			}
 		}
@@ -264,15 +290,20 @@ func (v *view) costly(r *Report, device string, p pacing) {
 		}
 	}
 	packets := v.rate(device) * v.seconds / float64(max(1, all))
-	cost := ratio(float64(byCPU[worst])*irqCost, float64(v.s.Interval))
+	// The handler's own time where it was measured: what entering and leaving it costs comes on top.
+	price, priced := float64(irqCost), "estimated at"
+	if spent[worst] > 0 {
+		price, priced = part(spent[worst], byCPU[worst]), "their handler alone takes"
+	}
+	cost := ratio(float64(byCPU[worst])*price, float64(v.s.Interval))
 	if packets < leastPerIRQ || packets > perIRQ || cost < irqShare {
 		return
 	}
 	usecs, adaptive, known := v.usecs(device, p.queue)
 	f := Finding{ID: "RX502", Severity: Info, Subject: device, Site: Site{Device: device, CPU: -1},
-		Summary: fmt.Sprintf("%s interrupts for every %.1f packets: %.0f times/s on cpu %d cost about %s of it (estimated at %d ns each)", device, packets, float64(byCPU[worst])/v.seconds, worst, percent(cost), irqCost),
+		Summary: fmt.Sprintf("%s interrupts for every %.1f packets: %.0f times/s on cpu %d cost about %s of it (%s %.0f ns each)", device, packets, float64(byCPU[worst])/v.seconds, worst, percent(cost), priced, price),
 		Evidence: Evidence{{"irqs_per_s", float64(byCPU[worst]) / v.seconds}, {"packets_per_irq", packets}, {"cpu", worst},
-			{"estimated_cost_of_cpu_ratio", cost}, {"cpu_receive_softirq_ratio", v.pressure(worst)}},
+			{"cost_of_cpu_ratio", cost}, {"ns_per_irq", price}, {"estimated", spent[worst] == 0}, {"cpu_receive_softirq_ratio", v.pressure(worst)}},
 		Remedy: fmt.Sprintf("ethtool -C %s adaptive-rx on, or rx-usecs 20: a few µs of delay for one interrupt in several packets. Leave it where every µs of latency counts", device)}
 	if known {
 		f.Evidence = append(f.Evidence, Fact{"rx_usecs", usecs}, Fact{"adaptive_rx", adaptive})
@@ -318,8 +349,7 @@ func (v *view) busyPolling(r *Report) {
 // threads reports RX505: polls of several queues crowd on one CPU, and kernel threads put them there.
 func (v *view) threads(r *Report) {
 	for _, d := range v.traffic() {
-		var on int64
-		if !v.wanted(d.Name) || v.setting(knob.Threaded, knob.Target(d.Name)).Decode(&on) != nil || on == 0 {
+		if !v.wanted(d.Name) || !v.threadedNAPI(d.Name) {
 			continue
 		}
 		byCPU, total := map[int]uint64{}, uint64(0)
@@ -355,6 +385,16 @@ func (v *view) threads(r *Report) {
 				{"cpu_idle_ratio", v.load[worst].Idle}},
 			Remedy:   fmt.Sprintf("taskset -pc CPU of each napi/%s-… thread (a thread may refuse: EINVAL where it has PF_NO_SETAFFINITY); moving smp_affinity changes nothing", d.Name),
 			RuledOut: []string{"vectors of several queues on one CPU: with threaded NAPI an interrupt only wakes the thread"}}
+		var pids []int
+		for _, q := range v.nics[d.Name].Queues {
+			if q.Thread > 0 && queues[q.RX] {
+				pids = append(pids, q.Thread)
+			}
+		}
+		if len(pids) > 0 {
+			f.Evidence = append(f.Evidence, Fact{"threads", joinInts(pids)})
+			f.Remedy = fmt.Sprintf("taskset -pc CPU for each of %s, another CPU each (a thread may refuse: EINVAL where it has PF_NO_SETAFFINITY); moving smp_affinity changes nothing", joinInts(pids))
+		}
 		if l, ok := v.load[worst]; ok && l.Idle < freeIdle {
 			f.Severity = Warning
 		}

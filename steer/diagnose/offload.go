@@ -146,6 +146,13 @@ func (v *view) offloadsByTraffic(r *Report, d collector.Device) {
 		add("TCP segmentation offload", fmt.Sprintf("%.0f packets/s of %.0f bytes on average are sent one by one", v.sends(d.Name), tx),
 			fmt.Sprintf("ethtool -K %s tso on", d.Name), Fact{"sent_packets_per_s", v.sends(d.Name)}, Fact{"average_sent_packet_bytes", tx})
 	}
+	// Forwarded UDP in bulk (QUIC, tunnels) is merged only where this is asked for.
+	if on, fixed, known := v.feature(d.Name, "rx-udp-gro-forwarding"); known && !on && !fixed && v.role(d.Name) != "" && cpu >= 0 && load >= hotRatio/2 {
+		if udp, size, ok := v.udpBulk(d.Name); ok && udp*v.rate(d.Name) >= offloadPackets {
+			add("GRO of forwarded UDP", fmt.Sprintf("%s of its packets are UDP of %.0f bytes on average and pass the stack one by one, while %s", percent(udp), size, v.role(d.Name)),
+				fmt.Sprintf("ethtool -K %s rx-udp-gro-forwarding on (GRO must be on, too); compare CPU per byte", d.Name), Fact{"udp_ratio", udp}, Fact{"average_udp_bytes", size}, Fact{"its_receive_softirq_ratio", load}, v.carried(d.Name))
+		}
+	}
 	if on, fixed, known := v.feature(d.Name, "rx-vlan-hw-parse"); known && !on && !fixed {
 		for _, n := range v.in.NICs {
 			if n.Driver == "vlan" && slices.Contains(n.Lower, d.Name) && v.received(n.Name) >= offloadPackets {
@@ -155,4 +162,22 @@ func (v *view) offloadsByTraffic(r *Report, d collector.Device) {
 			}
 		}
 	}
+}
+
+// udpBulk is the part of a device's packets that is UDP and their average size, false where classes were not told or
+// they are small.
+func (v *view) udpBulk(device string) (part, bytes float64, ok bool) {
+	b := v.buckets(device)
+	if b == nil {
+		return 0, 0, false
+	}
+	var all, udp, octets uint64
+	for _, c := range b.Classes {
+		all += c.Packets
+		if c.Class == "udp4" || c.Class == "udp6" || c.Class == "vxlan" || c.Class == "geneve" {
+			udp, octets = udp+c.Packets, octets+c.Bytes
+		}
+	}
+	part, bytes = ratio(float64(udp), float64(all)), ratio(float64(octets), float64(udp))
+	return part, bytes, part >= noticed && bytes >= bulk
 }

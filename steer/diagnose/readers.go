@@ -17,7 +17,7 @@ const farPackets = 20_000
 // cache than those who read the data.
 func (v *view) farReaders(r *Report) {
 	for _, d := range v.steered() {
-		if v.threadedNAPI(d) {
+		if v.threadedNAPI(d) || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.ID == "RX103" && f.Site.Device == d }) {
 			continue
 		}
 		type side struct{ near, far, same float64 }
@@ -26,7 +26,7 @@ func (v *view) farReaders(r *Report) {
 		readers := map[int]cpuset.Set{}
 		from := cpuset.Set{}
 		for _, f := range v.s.Flows {
-			if f.Device != d || f.RXQueue < 0 || f.CPU < 0 || f.ConsumerCPU < 0 || r.tells(d, f.RXQueue) {
+			if f.Device != d || f.RXQueue < 0 || f.CPU < 0 || f.ConsumerCPU < 0 {
 				continue
 			}
 			a, b := v.topo[f.CPU], v.topo[f.ConsumerCPU]

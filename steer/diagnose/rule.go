@@ -14,7 +14,7 @@ type rule struct {
 // rules run in this order, causes before what they explain. Each appends to r.Findings, and to
 // r.Checked what it looked at and found in order.
 var rules = []rule{
-	{ids: []ID{"RX201", "RX202", "RX206", "RX701"}, settings: true, look: (*view).tables},
+	{ids: []ID{"RX201", "RX202", "RX205", "RX206", "RX701"}, settings: true, look: (*view).tables},
 	{ids: []ID{"RX204"}, look: (*view).unhashable},
 	{ids: []ID{"RX203"}, look: (*view).hashFields},
 	{ids: []ID{"RX702"}, settings: true, look: (*view).halfTuned},
@@ -30,6 +30,7 @@ var rules = []rule{
 	{ids: []ID{"RX303"}, look: (*view).masks},
 	{ids: []ID{"RX302"}, look: (*view).needlessRPS},
 	{ids: []ID{"RX304"}, settings: true, look: (*view).halfRFS},
+	{ids: []ID{"RX304"}, look: (*view).longFlows},
 	{ids: []ID{"RX305"}, look: (*view).transmit},
 	{ids: []ID{"RX208"}, look: (*view).fewFlows},
 	{ids: []ID{"RX207"}, settings: true, look: (*view).takenQueues},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
@@ -26,7 +27,7 @@ const (
 	sinceBoot = 1_000_000
 )
 
-// tables reports what is wrong with how a device spreads packets over queues: RX202, RX206, RX701,
+// tables reports what is wrong with how a device spreads packets over queues: RX206, RX202, RX701, RX205,
 // RX201, the first that holds.
 func (v *view) tables(r *Report) {
 	looked := 0
@@ -35,7 +36,7 @@ func (v *view) tables(r *Report) {
 			continue
 		}
 		found := false
-		for _, look := range []func(*Report, string) (Finding, bool){v.tableIgnored, v.tableReach, v.hostChooses, v.tableWeights} {
+		for _, look := range []func(*Report, string) (Finding, bool){v.tableIgnored, v.tableReach, v.hostChooses, v.elephants, v.tableLoad, v.tableWeights} {
 			if f, ok := look(r, n.Name); ok {
 				r.Findings = append(r.Findings, f)
 				found = true
@@ -273,9 +274,14 @@ func (v *view) tableIgnored(_ *Report, device string) (Finding, bool) {
 		}
 	}
 	quirk, known := nic.Has(v.driver(device), nic.TableIgnored)
+	b := v.buckets(device)
 	switch {
 	case !owned.IsEmpty():
 		return Finding{}, false
+	case b != nil && b.Hash != collector.HashEstimated && b.Compared >= leastSeen && part(b.Agreed, b.Compared) < 1-stray && !v.placesFlows(device):
+		f.Severity = Warning
+		f.Summary = fmt.Sprintf("%s does not follow its indirection table: of %d packets looked at, %s arrived where the table does not send their bucket (rx-%d gets %s of all)", device, b.Compared, percent(1-part(b.Agreed, b.Compared)), queue, percent(share))
+		f.Evidence = append(f.Evidence, Fact{"against_table_ratio", 1 - part(b.Agreed, b.Compared)}, Fact{"packets_compared", b.Compared}, Fact{"hash", b.Hash})
 	case known && share >= oneQueueOnly && len(shares) > 1:
 		f.Summary = fmt.Sprintf("%s takes a table of %d queues and receives on rx-%d all the same (%s of its packets): %s", device, len(shares), queue, percent(share), quirk.Text)
 	case part(against, load.total) >= stray && !v.placesFlows(device):

@@ -45,9 +45,6 @@ func (v *view) unhashable(r *Report) {
 			allPackets, allBytes = allPackets+float64(d.RXPackets), allBytes+float64(d.RXBytes)
 		}
 	}
-	if len(inside) == 0 {
-		return
-	}
 	// GRO merges inner packets, bytes stay: whichever shows more.
 	wrapped := min(1, max(ratio(packets, allPackets), ratio(bytes, allBytes)))
 	slices.Sort(what)
@@ -58,7 +55,10 @@ func (v *view) unhashable(r *Report) {
 		}
 		load, shares := v.queueLoad(d.Name), v.tableShares(d.Name)
 		queue, share := load.busiest()
-		if len(shares) < 2 || queue < 0 || !uneven(share, shares[queue]) {
+		if len(shares) < 2 || queue < 0 || !uneven(share, shares[queue]) || r.tells(d.Name, queue) {
+			continue
+		}
+		if v.oneClass(r, d.Name, queue, share, shares[queue], load) || len(inside) == 0 {
 			continue
 		}
 		wrapped, allPackets := wrapped, allPackets
