@@ -23,6 +23,8 @@ const (
 	deferred = 2
 	// noRoom is the receive softirq of a CPU above which a longer queue only delays the drop.
 	noRoom = 0.85
+	// ringBusy is the same of a polling CPU and its ring.
+	ringBusy = 0.7
 	// ringGrowth is how many times as long a ring becomes in one plan.
 	ringGrowth = 4
 	// buffer is about what a ring entry holds in memory, bytes: a page for a frame and its head.
@@ -271,10 +273,10 @@ func (m *maker) ring(f diagnose.Finding) {
 	most, ok := integer(m.group(knob.RingsMax, t, "rx")["rx"])
 	now, ok2 := integer(was["rx"])
 	load, _ := fact(f, "its_receive_softirq_ratio")
-	drops, _ := fact(f, "ring_drops_per_s")
+	drops, live := fact(f, "ring_drops_per_s") // a single look since boot tells no rate
 	_, memory := fact(f, "buffers_not_allocated_per_s")
 	switch {
-	case !ok || !ok2 || now >= most || load >= noRoom || memory:
+	case !ok || !ok2 || now >= most || load >= ringBusy || memory || !live:
 		m.advise(f)
 		return
 	}
