@@ -28,4 +28,19 @@ static __always_inline __u32 bucket(__u64 v, __u32 last)
 	return b > last ? last : b;
 }
 
+/* draw returns how many to leave out until the next of one in `rate` is taken: 0 to
+ * 2·rate − 2, rate − 1 in the mean. A fixed distance would always meet the same place. */
+static __always_inline __u32 draw(__u32 *seed, __u32 rate)
+{
+	__u32 x = *seed;
+
+	if (!x)
+		x = bpf_get_prandom_u32() | 1;
+	x ^= x << 13;
+	x ^= x >> 17;
+	x ^= x << 5;
+	*seed = x;
+	return (__u64)x * (2 * rate - 1) >> 32;
+}
+
 #endif

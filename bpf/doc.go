@@ -8,6 +8,10 @@
 //	err = p.Read(&c)                    // cumulative counters, one batch per map
 //	err = p.Close()                     // nothing is left in the kernel
 //
+// That is level 1. Level 2, where sampled packets wait, is a set of programs of its own:
+// LoadPackets, and packet.bpf.c. Both can be thinned: SetOn has attached programs return at
+// once, SetRate has them look at fewer events.
+//
 // BTF tracepoints are all it asks of a kernel: they attach where lockdown
 // refuses kprobes and fentry. Probe tells which of them this kernel has and what
 // is lost without. Absence and lack of privilege are ErrNoBTF, ErrNoTracepoint

@@ -14,7 +14,17 @@ type hook struct {
 	lost  string // what no Sample holds without it
 	// optional: the rest is right without it.
 	optional bool
+	when     when
 }
+
+// when a program is attached.
+type when int
+
+const (
+	always when = iota
+	withDetail
+	withThreads
+)
 
 // hooks in order of attachment.
 var hooks = []hook{
@@ -22,7 +32,9 @@ var hooks = []hook{
 	{level: 1, name: rxProgSoftirqExit, lost: "all live measurement: a softirq's end"},
 	{level: 1, name: rxProgNapiPoll, lost: "all live measurement: which NAPI a NET_RX run polled"},
 	{level: 1, name: rxProgIrqHandlerEntry, lost: "time per interrupt", optional: true},
-	{level: 1, name: rxProgIrqHandlerExit, lost: "time per interrupt", optional: true},
+	{level: 1, name: rxProgIrqHandlerExit, lost: "time per interrupt and gaps between them", optional: true},
+	{level: 2, name: rxProgSoftirqRaise, lost: "stages irq-raise and raise-run, and which interrupt raises which NAPI", optional: true, when: withDetail},
+	{level: 1, name: rxProgSchedSwitch, lost: "time of NAPI threads", optional: true, when: withThreads},
 }
 
 // packetHooks are those of level 2: the programs of packet.bpf.c.

@@ -80,6 +80,10 @@ struct sk_buff {
 	int skb_iif;	       /* ifindex it was received on, 0 of one that was not */
 } __core;
 
+struct task_struct {
+	char comm[16]; /* TASK_COMM_LEN */
+} __core;
+
 struct sock; /* never looked into */
 
 #endif

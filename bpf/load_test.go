@@ -65,7 +65,7 @@ func kernelWithout(t *testing.T, missing ...string) func() (*btf.Spec, error) {
 		t.Skipf("needs a kernel with BTF: %v", err)
 	}
 	var types []btf.Type
-	for _, name := range []string{"napi_struct", "net_device", "net", "ns_common", "sk_buff"} {
+	for _, name := range []string{"napi_struct", "net_device", "net", "ns_common", "sk_buff", "task_struct"} {
 		s, err := structOf(kernel, name)
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestLoadWithoutATracepointItCanDoWithout(t *testing.T) {
 	if err := p.Attach(); err != nil {
 		t.Fatal(err)
 	}
-	want := []Hook{{Name: "irq_handler_exit", Level: 1, Why: "kernel has no tracepoint irq_handler_exit", Lost: "time per interrupt"}}
+	want := []Hook{{Name: "irq_handler_exit", Level: 1, Why: "kernel has no tracepoint irq_handler_exit", Lost: "time per interrupt and gaps between them"}}
 	if diff := cmp.Diff(want, p.Missing()); diff != "" {
 		t.Errorf("missing -want +got:\n%s", diff)
 	}
@@ -262,7 +262,7 @@ func TestNothingIsLeftAttached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Attach(); err != nil {
+	if err := errors.Join(p.SetDetail(true), p.Attach(), p.SetThreads(true)); err != nil {
 		t.Fatal(err)
 	}
 	var progs []ebpf.ProgramID

@@ -89,25 +89,14 @@ static __always_inline struct packet_cpu *counting(void)
 	return bpf_map_lookup_elem(&packet_cpus, &cpu);
 }
 
-/* chosen says whether this packet is the one in `rate`. The distance to the next
- * is drawn anew each time: a fixed one would always meet the same place in polls. */
+/* chosen says whether this packet is the one in `rate`. */
 static __always_inline __u32 chosen(struct packet_cpu *cpu)
 {
-	__u32 x;
-
 	if (cpu->skip) {
 		cpu->skip--;
 		return 0;
 	}
-	x = cpu->seed;
-	if (!x)
-		x = bpf_get_prandom_u32() | 1;
-	x ^= x << 13;
-	x ^= x >> 17;
-	x ^= x << 5;
-	cpu->seed = x;
-	/* 0 to 2·rate − 2, rate − 1 in the mean */
-	cpu->skip = (__u64)x * (2 * rate - 1) >> 32;
+	cpu->skip = draw(&cpu->seed, rate);
 	return 1;
 }
 

@@ -89,9 +89,10 @@ func Probe(fsys host.FS, opts Options) Support {
 // try loads and attaches the hook's program alone.
 func (h hook) try(kernel *btf.Spec) error {
 	object := loadRx
-	if h.level == 2 {
+	if slices.Contains(packetHooks, h) {
 		object = loadPacket
 	}
+	h.when = always // here alone
 	spec, err := object()
 	if err != nil {
 		return fmt.Errorf("load BPF programs: %w", err)

@@ -7,8 +7,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Sizes of the maps unless Options says otherwise. An entry of NAPIs is 448
-// bytes and one of IRQs 24; the kernel allocates them all at load.
+// Sizes of the maps unless Options says otherwise. An entry of NAPIs is 520
+// bytes (and 1112 more with Detail) and one of IRQs 296; the kernel allocates them all at load.
 const (
 	DefaultNAPIs = 4096
 	DefaultIRQs  = 8192
@@ -18,6 +18,8 @@ const (
 type Options struct {
 	NAPIs int // most {NAPI, CPU} pairs counted; 0 means DefaultNAPIs
 	IRQs  int // most {IRQ, CPU} pairs counted; 0 means DefaultIRQs
+	// Detail has Load make room for how runs came about: what SetDetail needs.
+	Detail bool
 	// Stages is the most entries of LoadPackets' stages; 0 means DefaultStages.
 	Stages int
 	// BTF is the source of the kernel's types; nil means the running kernel's.
@@ -31,6 +33,7 @@ type Programs struct {
 	cpus    *ebpf.Map
 	napis   *ebpf.Map
 	irqs    *ebpf.Map
+	runs    *ebpf.Map
 	cpuKeys []uint32 // scratch of Read
 }
 
@@ -57,12 +60,38 @@ func (p *Programs) load(spec *ebpf.CollectionSpec, opts Options, kernel *btf.Spe
 	spec.Maps[rxMapCpus].MaxEntries = uint32(cpus)
 	spec.Maps[rxMapNapis].MaxEntries = size(opts.NAPIs, DefaultNAPIs)
 	spec.Maps[rxMapIrqs].MaxEntries = size(opts.IRQs, DefaultIRQs)
+	if opts.Detail {
+		spec.Maps[rxMapRuns].MaxEntries = size(opts.NAPIs, DefaultNAPIs)
+	}
 	if err := p.set.load(spec, kernel); err != nil {
 		return err
 	}
 	p.cpus, p.napis, p.irqs = p.coll.Maps[rxMapCpus], p.coll.Maps[rxMapNapis], p.coll.Maps[rxMapIrqs]
+	p.runs = p.coll.Maps[rxMapRuns]
 	p.cpuKeys = make([]uint32, cpus)
 	return nil
+}
+
+// SetDetail has runs recorded too: how long they waited, and which interrupt raised them.
+// It needs Options.Detail, and one more program.
+func (p *Programs) SetDetail(on bool) error {
+	if err := p.want(withDetail, on); err != nil {
+		return err
+	}
+	var value uint32
+	if on {
+		value = 1
+	}
+	if err := p.coll.Variables[rxVarDetail].Set(value); err != nil {
+		return fmt.Errorf("switch detail of BPF programs: %w", err)
+	}
+	return nil
+}
+
+// SetThreads has the polls of NAPI threads timed, by a program that each switch of tasks
+// runs: for hosts that have such threads (NAPIStat.Thread tells). It may be called again.
+func (p *Programs) SetThreads(on bool) error {
+	return p.want(withThreads, on)
 }
 
 // SetRate has one softirq run, interrupt and poll outside NET_RX in n looked at from now on, as a whole; 0 means each.

@@ -16,6 +16,8 @@ type (
 	IRQKey   = rxIrqKey
 	IRQStat  = rxIrqStat
 	CPUStat  = rxCpuStat
+	RunStat  = rxRunStat
+	Latency  = rxLatency
 	Context  = rxContext
 )
 
@@ -27,13 +29,15 @@ const (
 )
 
 // Counters is everything counted since Attach. NAPIKeys[i] names NAPIs[i] and
-// IRQKeys[i] IRQs[i]; order means nothing. CPUs is indexed by CPU and as long
+// IRQKeys[i] IRQs[i], RunKeys[i] Runs[i]; order means nothing. CPUs is indexed by CPU and as long
 // as the host's possible CPUs.
 type Counters struct {
 	NAPIKeys []NAPIKey
 	NAPIs    []NAPIStat
 	IRQKeys  []IRQKey
 	IRQs     []IRQStat
+	RunKeys  []NAPIKey
+	Runs     []RunStat // with SetDetail only
 	CPUs     []CPUStat
 }
 
@@ -51,6 +55,9 @@ func (p *Programs) Read(c *Counters) (err error) {
 	}
 	if c.IRQKeys, c.IRQs, err = readHash(p.irqs, c.IRQKeys[:0], c.IRQs[:0]); err != nil {
 		return fmt.Errorf("read IRQ counters: %w", err)
+	}
+	if c.RunKeys, c.Runs, err = readHash(p.runs, c.RunKeys[:0], c.Runs[:0]); err != nil {
+		return fmt.Errorf("read NET_RX runs: %w", err)
 	}
 	return nil
 }
@@ -95,8 +102,10 @@ func (p *Programs) MaxNAPIs() int { return int(p.napis.MaxEntries()) }
 // pair that comes back counts from 0.
 func (p *Programs) Forget(keys []NAPIKey) error {
 	for _, k := range keys {
-		if err := p.napis.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("delete NAPI counters: %w", err)
+		for _, m := range []*ebpf.Map{p.napis, p.runs} {
+			if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("delete NAPI counters: %w", err)
+			}
 		}
 	}
 	return nil

@@ -27,26 +27,44 @@ type rxCpuStat struct {
 	Start        uint64
 	Mark         uint64
 	IrqStart     uint64
+	Since        uint64
+	Streak       uint64
+	Raised       uint64
+	IrqWait      uint64
+	RunWait      uint64
+	Thread       uint64
+	On           uint32
 	Known        uint32
 	Context      rxContext
 	LastPid      uint32
 	LastContext  rxContext
+	First        uint32
+	Passing      uint32
+	IrqPassing   uint32
+	Handling     uint32
+	Follow       uint32
+	Raiser       uint32
+	SkipRx       uint32
+	Skip         uint32
+	IrqSkip      uint32
+	BusySkip     uint32
+	Pair         uint32
+	Seed         uint32
+	Pad32        uint32
+	BusyPolls    uint64
 	Runs         [10]uint64
 	Time         [10]uint64
 	Tail         uint64
 	RunsIn       [3]uint64
 	TimeIn       [3]uint64
+	ThreadTail   uint64
+	Raises       uint64
+	Switches     uint64
 	LostPolls    uint64
 	LostPollTime uint64
 	LostIrqs     uint64
-	IrqKnown     uint32
-	Passing      uint32
-	Skip         uint32
-	IrqSkip      uint32
-	BusySkip     uint32
-	Pad32        uint32
-	BusyPolls    uint64
-	Pad          [1]uint64
+	LostRuns     uint64
+	Pad          [3]uint64
 }
 
 type rxIrqKey struct {
@@ -59,6 +77,15 @@ type rxIrqStat struct {
 	_     structs.HostLayout
 	Count uint64
 	Time  uint64
+	Last  uint64
+	Gaps  [64]uint32
+}
+
+type rxLatency struct {
+	_     structs.HostLayout
+	Count uint64
+	Sum   uint64
+	Hist  [32]uint64
 }
 
 type rxNapiKey struct {
@@ -71,16 +98,31 @@ type rxNapiKey struct {
 }
 
 type rxNapiStat struct {
-	_          structs.HostLayout
-	Polls      uint64
-	Packets    uint64
-	Time       uint64
-	FullBudget uint64
-	Empty      uint64
-	BusyPolls  uint64
-	TimeHist   [32]uint64
-	WorkHist   [16]uint64
-	Name       [16]int8
+	_           structs.HostLayout
+	Polls       uint64
+	Packets     uint64
+	Time        uint64
+	FullBudget  uint64
+	Empty       uint64
+	BusyPolls   uint64
+	ThreadPolls uint64
+	ThreadTime  uint64
+	Begun       uint64
+	Thread      uint32
+	Irq         uint32
+	IrqVotes    uint32
+	IrqAgainst  uint32
+	TimeHist    [32]uint64
+	WorkHist    [16]uint64
+	Name        [16]int8
+}
+
+type rxRunStat struct {
+	_         structs.HostLayout
+	ToRaise   rxLatency
+	ToRun     rxLatency
+	FirstPoll rxLatency
+	RingWait  rxLatency
 }
 
 // Names of all BPF objects in the ELF.
@@ -90,11 +132,15 @@ const (
 	rxMapCpus             = "cpus"
 	rxMapIrqs             = "irqs"
 	rxMapNapis            = "napis"
+	rxMapRuns             = "runs"
 	rxProgIrqHandlerEntry = "irq_handler_entry"
 	rxProgIrqHandlerExit  = "irq_handler_exit"
 	rxProgNapiPoll        = "napi_poll"
+	rxProgSchedSwitch     = "sched_switch"
 	rxProgSoftirqEntry    = "softirq_entry"
 	rxProgSoftirqExit     = "softirq_exit"
+	rxProgSoftirqRaise    = "softirq_raise"
+	rxVarDetail           = "detail"
 	rxVarOn               = "on"
 	rxVarRate             = "rate"
 )
@@ -144,8 +190,10 @@ type rxProgramSpecs struct {
 	IrqHandlerEntry *ebpf.ProgramSpec `ebpf:"irq_handler_entry"`
 	IrqHandlerExit  *ebpf.ProgramSpec `ebpf:"irq_handler_exit"`
 	NapiPoll        *ebpf.ProgramSpec `ebpf:"napi_poll"`
+	SchedSwitch     *ebpf.ProgramSpec `ebpf:"sched_switch"`
 	SoftirqEntry    *ebpf.ProgramSpec `ebpf:"softirq_entry"`
 	SoftirqExit     *ebpf.ProgramSpec `ebpf:"softirq_exit"`
+	SoftirqRaise    *ebpf.ProgramSpec `ebpf:"softirq_raise"`
 }
 
 // rxMapSpecs contains maps before they are loaded into the kernel.
@@ -155,14 +203,16 @@ type rxMapSpecs struct {
 	Cpus  *ebpf.MapSpec `ebpf:"cpus"`
 	Irqs  *ebpf.MapSpec `ebpf:"irqs"`
 	Napis *ebpf.MapSpec `ebpf:"napis"`
+	Runs  *ebpf.MapSpec `ebpf:"runs"`
 }
 
 // rxVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type rxVariableSpecs struct {
-	On   *ebpf.VariableSpec `ebpf:"on"`
-	Rate *ebpf.VariableSpec `ebpf:"rate"`
+	Detail *ebpf.VariableSpec `ebpf:"detail"`
+	On     *ebpf.VariableSpec `ebpf:"on"`
+	Rate   *ebpf.VariableSpec `ebpf:"rate"`
 }
 
 // rxObjects contains all objects after they have been loaded into the kernel.
@@ -188,6 +238,7 @@ type rxMaps struct {
 	Cpus  *ebpf.Map `ebpf:"cpus"`
 	Irqs  *ebpf.Map `ebpf:"irqs"`
 	Napis *ebpf.Map `ebpf:"napis"`
+	Runs  *ebpf.Map `ebpf:"runs"`
 }
 
 func (m *rxMaps) Close() error {
@@ -195,6 +246,7 @@ func (m *rxMaps) Close() error {
 		m.Cpus,
 		m.Irqs,
 		m.Napis,
+		m.Runs,
 	)
 }
 
@@ -202,8 +254,9 @@ func (m *rxMaps) Close() error {
 //
 // It can be passed to loadRxObjects or ebpf.CollectionSpec.LoadAndAssign.
 type rxVariables struct {
-	On   *ebpf.Variable `ebpf:"on"`
-	Rate *ebpf.Variable `ebpf:"rate"`
+	Detail *ebpf.Variable `ebpf:"detail"`
+	On     *ebpf.Variable `ebpf:"on"`
+	Rate   *ebpf.Variable `ebpf:"rate"`
 }
 
 // rxPrograms contains all programs after they have been loaded into the kernel.
@@ -213,8 +266,10 @@ type rxPrograms struct {
 	IrqHandlerEntry *ebpf.Program `ebpf:"irq_handler_entry"`
 	IrqHandlerExit  *ebpf.Program `ebpf:"irq_handler_exit"`
 	NapiPoll        *ebpf.Program `ebpf:"napi_poll"`
+	SchedSwitch     *ebpf.Program `ebpf:"sched_switch"`
 	SoftirqEntry    *ebpf.Program `ebpf:"softirq_entry"`
 	SoftirqExit     *ebpf.Program `ebpf:"softirq_exit"`
+	SoftirqRaise    *ebpf.Program `ebpf:"softirq_raise"`
 }
 
 func (p *rxPrograms) Close() error {
@@ -222,8 +277,10 @@ func (p *rxPrograms) Close() error {
 		p.IrqHandlerEntry,
 		p.IrqHandlerExit,
 		p.NapiPoll,
+		p.SchedSwitch,
 		p.SoftirqEntry,
 		p.SoftirqExit,
+		p.SoftirqRaise,
 	)
 }
 

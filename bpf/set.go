@@ -17,9 +17,10 @@ import (
 type set struct {
 	hooks   []hook
 	coll    *ebpf.Collection
-	links   []link.Link
+	links   map[string]link.Link // by hook
 	missing []Hook
-	times   uint32 // switched on so often
+	wanted  map[when]bool // beside always
+	times   uint32        // switched on so often
 }
 
 // prepare looks for what the hooks need and leaves out the programs of those missing.
@@ -74,15 +75,34 @@ func (s *set) load(spec *ebpf.CollectionSpec, kernel *btf.Spec) (err error) {
 // Attach attaches every program and then lets them count. On an error none is
 // left attached.
 func (s *set) Attach() error {
+	for _, w := range []when{always, withDetail, withThreads} {
+		if w != always && !s.wanted[w] {
+			continue
+		}
+		if err := s.attach(w); err != nil {
+			return err
+		}
+	}
+	if err := s.SetOn(true); err != nil {
+		return errors.Join(err, s.detach())
+	}
+	return nil
+}
+
+// attach attaches those programs. On an error no program of the set is left attached.
+func (s *set) attach(w when) error {
 	for _, h := range s.hooks {
+		if h.when != w || s.links[h.name] != nil {
+			continue
+		}
 		l, err := link.AttachTracing(link.TracingOptions{Program: s.coll.Programs[h.name], AttachType: ebpf.AttachTraceRawTp})
 		if err != nil {
 			return errors.Join(explain("attach to tracepoint "+h.name, err), s.detach())
 		}
-		s.links = append(s.links, l)
-	}
-	if err := s.SetOn(true); err != nil {
-		return errors.Join(err, s.detach())
+		if s.links == nil {
+			s.links = map[string]link.Link{}
+		}
+		s.links[h.name] = l
 	}
 	return nil
 }
@@ -112,12 +132,36 @@ func (s *set) SetOn(on bool) error {
 	return nil
 }
 
-func (s *set) detach() error {
-	var errs []error
-	for _, l := range s.links {
-		errs = append(errs, l.Close())
+// want attaches the programs of w, or detaches them, now or at the next Attach.
+func (s *set) want(w when, wanted bool) error {
+	if s.wanted == nil {
+		s.wanted = map[when]bool{}
 	}
-	s.links = nil
+	s.wanted[w] = wanted
+	if len(s.links) == 0 {
+		return nil
+	}
+	if wanted {
+		return s.attach(w)
+	}
+	var names []string
+	for _, h := range s.hooks {
+		if h.when == w {
+			names = append(names, h.name)
+		}
+	}
+	return s.detach(names...)
+}
+
+// detach detaches the named programs, all if none is named.
+func (s *set) detach(names ...string) error {
+	var errs []error
+	for name, l := range s.links {
+		if len(names) == 0 || slices.Contains(names, name) {
+			errs = append(errs, l.Close())
+			delete(s.links, name)
+		}
+	}
 	return errors.Join(errs...)
 }
 
