@@ -388,7 +388,6 @@ static __always_inline void sample(struct spread_cpu *cpu, struct flow_key *key,
 	}
 	/* A fixed distance would pick the same place of every poll. Mean: every. */
 	cpu->countdown = 1 + bpf_get_prandom_u32() % (2 * every - 1);
-	cpu->sampled++;
 	flow = bpf_map_lookup_elem(&flows, key);
 	if (!flow) {
 		struct flow fresh = no_packets;
@@ -398,6 +397,7 @@ static __always_inline void sample(struct spread_cpu *cpu, struct flow_key *key,
 		flow = bpf_map_lookup_elem(&flows, key);
 		if (!flow) {
 			cpu->lost++;
+			cpu->sampled++;
 			return;
 		}
 	}
@@ -405,6 +405,7 @@ static __always_inline void sample(struct spread_cpu *cpu, struct flow_key *key,
 	flow->bytes += bytes;
 	flow->last = bpf_ktime_get_ns();
 	flow->bucket = bucket;
+	cpu->sampled++; /* after the flow: Go never finds one missing that is under way */
 }
 
 static __always_inline int spread(struct sk_buff *skb)

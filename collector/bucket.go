@@ -1,26 +1,502 @@
 package collector
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
 	"time"
+
+	"github.com/rxsteer/rxsteer/bpf"
 )
 
+// SpreadPrograms count buckets, classes and flows, as bpf.Spread does.
+type SpreadPrograms interface {
+	Configure([]bpf.SpreadDevice) error // zeroes counters, but those of flows, and switches off
+	SetRate(n int) error
+	SetOn(on bool) error
+	Attach() error // and switch on
+	Detach() error
+	Read(*bpf.SpreadCounters) error
+	Missing() []bpf.Hook
+	Close() error
+}
+
+// loadSpread loads those of package bpf.
+func loadSpread(o bpf.SpreadOptions) (SpreadPrograms, error) {
+	p, err := bpf.LoadSpread(o)
+	if err != nil {
+		return nil, err // not a nil *bpf.Spread in an interface
+	}
+	return p, nil
+}
+
+// DefaultFlowRate is the sampling rate of flows unless Config.FlowRate says otherwise.
+const DefaultFlowRate = 64
+
 // Buckets watches every packet of a device for d and returns the load of each entry of
-// its indirection table. It begins at once (an attach is some milliseconds), whatever Run
-// is doing, and may be called from another goroutine than Run's; calls wait for each other.
-// Time needs the cost of a packet by queue and is nil until Run has made a sample of
-// level 1 in which the device was polled. If ctx ends first, what was seen until then is
-// returned with ctx's error. The programs stay loaded, detached, until Run ends, so that
-// the next window is cheaper; without Run, until Close.
+// its indirection table. It begins at once, whatever Run is doing, and may be called from
+// another goroutine than Run's; calls wait for each other. The first one loads the programs, which
+// takes 0.1–0.3 s: who is in a hurry later calls it early with d 0. Time needs the cost of a packet by queue and is nil until Run has
+// made a sample of level 1 in which the device was polled. If ctx ends first, what was seen
+// until then is returned with ctx's error. The programs stay loaded, detached, until
+// Run ends or CloseBuckets, so that the next window is cheaper.
 //
-// Every packet then costs some 60 ns more (bpf/spread.bpf.c): a window of 100 ms each ten
-// seconds is 1 % of that. What the caller may spend is for the caller to know.
+// A packet costs more while it lasts (see BenchmarkSpread in package bpf): a window of 100 ms each
+// ten seconds is 1 % of that. What the caller may spend is for the caller to know.
 //
 //	r, _ := collector.RSSOf(snapshot, "eth0")
 //	b, err := sampler.Buckets(ctx, r, 150*time.Millisecond)
 //
 // Errors of package bpf (ErrNoPrivilege, ErrNoBTF, ErrNoTracepoint) say that it is not possible here.
 func (s *Sampler) Buckets(ctx context.Context, device RSS, d time.Duration) (*DeviceBuckets, error) {
-	return nil, errors.New("watch buckets: not built in yet")
+	s.window.Lock()
+	defer s.window.Unlock()
+	b, err := s.window.watch(ctx, s.cfg.LoadSpread, s.cfg.Now, device, d)
+	if b != nil {
+		if c := s.costs.Load(); c != nil {
+			b.cost(*c)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("watch buckets of %s: %w", device.Device, err)
+	}
+	return b, err
+}
+
+// CloseBuckets unloads what Buckets left loaded.
+func (s *Sampler) CloseBuckets() error {
+	s.window.Lock()
+	defer s.window.Unlock()
+	return s.window.close()
+}
+
+// startSpread watches the devices of RSS from now on, where level 2 is asked for.
+func (s *Sampler) startSpread() {
+	if s.cfg.Level < 2 || s.cfg.RSS == nil || s.programs == nil {
+		return
+	}
+	rate := s.cfg.FlowRate
+	if rate == 0 {
+		rate = DefaultFlowRate
+	}
+	if err := s.spread.begin(s.cfg.LoadSpread, s.cfg.Now, s.cfg.RSS(), max(rate, 0)); err != nil {
+		s.noSpread(err)
+		return
+	}
+	for _, h := range s.spread.programs.Missing() {
+		s.missing = append(s.missing, Unmeasured{What: h.Lost, Why: h.Why})
+	}
+}
+
+// noSpread gives buckets and flows up.
+func (s *Sampler) noSpread(why error) {
+	if err := s.spread.close(); err != nil {
+		why = errors.Join(why, err)
+	}
+	s.missing = append(s.missing, Unmeasured{What: "buckets and flows", Why: why.Error()})
+}
+
+// takeSpread adds buckets and flows to a sample, and the loads of its queues to what Buckets knows.
+func (s *Sampler) takeSpread(sample *Sample) {
+	c := costsOf(sample)
+	if len(c) > 0 {
+		s.costs.Store(&c)
+	}
+	if s.spread.programs == nil {
+		return
+	}
+	got, err := s.spread.take()
+	if err != nil {
+		s.noSpread(err)
+		return
+	}
+	if !got.gated {
+		got.window = sample.Interval
+	}
+	is := s.cfg.RSS()
+	changed := len(is) != len(s.spread.devices)
+	names := map[costKey]string{}
+	sample.Buckets, sample.Level = []DeviceBuckets{}, 2
+	for i := range got.buckets {
+		b, was := &got.buckets[i], &s.spread.devices[i]
+		j := slices.IndexFunc(is, func(r RSS) bool { return r.Netns == was.Netns && r.IfIndex == was.IfIndex })
+		switch {
+		case j < 0:
+			changed = true
+			sample.note("buckets of "+was.Device, "the device vanished, or its RSS settings can no longer be read")
+		case !is[j].sameHash(was):
+			changed = true
+			sample.note("buckets of "+was.Device, "its RSS settings changed during the interval")
+			names[costKey{was.Netns, was.IfIndex, 0}] = is[j].Device
+			continue
+		case !slices.Equal(is[j].Table, was.Table):
+			changed = true
+			b.Agreed, b.Compared, b.table = 0, 0, is[j].Table // which of the packets came after the change nobody knows
+			b.Device = is[j].Device
+		default:
+			b.Device = is[j].Device
+		}
+		names[costKey{was.Netns, was.IfIndex, 0}] = b.Device
+		b.Window = got.window
+		b.scale(sample.Interval)
+		b.cost(c)
+		sample.Buckets = append(sample.Buckets, *b)
+	}
+	slices.SortFunc(sample.Buckets, compareBuckets)
+	if got.rate > 0 {
+		sample.Flows = got.top(sample.Interval, func(netns uint64, ifindex int) string { return names[costKey{netns, ifindex, 0}] })
+		s.owners.tell(sample.Flows, s.cfg.FS, s.cfg.Sockets, s.cfg.Now)
+	}
+	for cause, n := range map[string]uint64{LostFlows: got.lost, ForgottenFlows: got.forgotten} {
+		if n > 0 {
+			if sample.Lost == nil {
+				sample.Lost = map[string]uint64{}
+			}
+			sample.Lost[cause] += n
+		}
+	}
+	if changed {
+		if err := s.spread.begin(s.cfg.LoadSpread, s.cfg.Now, is, got.rate); err != nil {
+			s.noSpread(err)
+		}
+	}
+}
+
+// note adds what a sample being made does not hold.
+func (s *Sample) note(what, why string) {
+	s.Unmeasured = append(s.Unmeasured, Unmeasured{What: what, Why: why})
+}
+
+// window is a spreadSource for windows of its own.
+type window struct {
+	sync.Mutex
+	spreadSource
+}
+
+func (w *window) watch(ctx context.Context, load func(bpf.SpreadOptions) (SpreadPrograms, error), now func() time.Time, device RSS, d time.Duration) (*DeviceBuckets, error) {
+	if err := w.begin(load, now, []RSS{device}, 0); err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	var ended error
+	select {
+	case <-ctx.Done():
+		ended = ctx.Err()
+	case <-timer.C:
+	}
+	err := w.run(false) // so that all that is read is of one moment
+	got, taken := w.take()
+	if err = errors.Join(err, taken, w.end()); err != nil {
+		return nil, err
+	}
+	return &got.buckets[0], ended
+}
+
+// spreadSource runs the programs and takes differences of what they count.
+type spreadSource struct {
+	programs SpreadPrograms
+	options  bpf.SpreadOptions // programs were loaded with
+	attached bool
+	now      func() time.Time
+	rate     int
+	devices  []RSS
+
+	since time.Time     // counting, zero: not
+	ran   time.Duration // counted since the last take, up to since
+	gated bool          // it did not count all the time since the last take
+	prev  bpf.SpreadCounters
+	flows map[bpf.FlowKey]bpf.Flow // at the last take
+	// Of flows since begin: samples taken, and told to have been forgotten.
+	sampled, found, forgotten uint64
+}
+
+// spreadWindow is what was counted between two takes.
+type spreadWindow struct {
+	buckets []DeviceBuckets // by device as given to begin; not scaled
+	flows   []flowCount
+	rate    int
+	window  time.Duration
+	gated   bool // it is only part of the time between the takes
+	// Samples of flows without a place, and those whose place was given to another flow.
+	lost, forgotten uint64
+}
+
+// begin watches devices from now on, one packet in rate for flows (0: no flows).
+func (w *spreadSource) begin(load func(bpf.SpreadOptions) (SpreadPrograms, error), now func() time.Time, devices []RSS, rate int) error {
+	if load == nil {
+		load = loadSpread
+	}
+	entries := 0
+	watch := make([]bpf.SpreadDevice, len(devices))
+	for i := range devices {
+		watch[i] = devices[i].spread()
+		entries += len(devices[i].Table)
+	}
+	if w.programs != nil && (len(devices) > w.options.Devices || entries > w.options.Entries) {
+		if err := w.close(); err != nil {
+			return err
+		}
+	}
+	if w.programs == nil {
+		o := bpf.SpreadOptions{Devices: max(16, 2*len(devices)), Entries: max(1024, 2*entries)}
+		p, err := load(o)
+		if err != nil {
+			return err
+		}
+		*w = spreadSource{programs: p, options: o}
+	}
+	w.now, w.rate, w.devices = now, rate, slices.Clone(devices)
+	w.ran, w.since, w.gated = 0, time.Time{}, false
+	if err := errors.Join(w.programs.Configure(watch), w.programs.SetRate(rate)); err != nil {
+		return err
+	}
+	// Configure has zeroed all but the flows.
+	if err := w.programs.Read(&w.prev); err != nil {
+		return err
+	}
+	w.flows = make(map[bpf.FlowKey]bpf.Flow, len(w.prev.Flows))
+	for i, k := range w.prev.FlowKeys {
+		w.flows[k] = w.prev.Flows[i]
+	}
+	w.sampled, w.found, w.forgotten = 0, 0, 0
+	if w.attached {
+		return w.run(true)
+	}
+	if err := w.programs.Attach(); err != nil {
+		return err
+	}
+	w.attached, w.since = true, w.now()
+	return nil
+}
+
+// run lets the attached programs count, or not.
+func (w *spreadSource) run(on bool) error {
+	if on == !w.since.IsZero() {
+		return nil
+	}
+	if err := w.programs.SetOn(on); err != nil {
+		return err
+	}
+	now := w.now()
+	if on {
+		w.since = now
+		return nil
+	}
+	w.ran += now.Sub(w.since)
+	w.since, w.gated = time.Time{}, true
+	return nil
+}
+
+// take is what was counted since begin or the last take; counting goes on.
+func (w *spreadSource) take() (*spreadWindow, error) {
+	cur := bpf.SpreadCounters{Buckets: make([][]bpf.BucketLoad, 0, len(w.devices))}
+	if err := w.programs.Read(&cur); err != nil {
+		return nil, err
+	}
+	out := &spreadWindow{window: w.ran, rate: w.rate, gated: w.gated}
+	w.ran, w.gated = 0, w.since.IsZero()
+	if !w.since.IsZero() {
+		now := w.now()
+		out.window += now.Sub(w.since)
+		w.since = now
+	}
+	for i := range w.devices {
+		b := bucketsBetween(&w.devices[i], &w.prev.Stats[i], &cur.Stats[i], w.prev.Buckets[i], cur.Buckets[i])
+		b.Window = out.window
+		out.buckets = append(out.buckets, b)
+	}
+	w.takeFlows(&cur, out)
+	w.prev = cur
+	return out, nil
+}
+
+// end stops counting and detaches; the programs stay loaded.
+func (w *spreadSource) end() error {
+	w.since = time.Time{}
+	if !w.attached {
+		return nil
+	}
+	w.attached = false
+	return w.programs.Detach()
+}
+
+func (w *spreadSource) close() error {
+	if w.programs == nil {
+		return nil
+	}
+	err := errors.Join(w.end(), w.programs.Close())
+	*w = spreadSource{}
+	return err
+}
+
+// mostly is the part of the packets whose bucket must come from the device's own hash for all to
+// be called so: a few have none, as those of a protocol the card does not know.
+const mostly = 0.99
+
+// bucketsBetween is the load of a device between two readings.
+func bucketsBetween(r *RSS, was, is *bpf.DeviceStat, before, after []bpf.BucketLoad) DeviceBuckets {
+	b := DeviceBuckets{
+		Netns: r.Netns, IfIndex: r.IfIndex, Device: r.Device, Classes: []Class{},
+		Packets: make([]uint64, len(after)), Bytes: make([]uint64, len(after)),
+		Seen: is.Seen.Packets - was.Seen.Packets, Unseen: is.Unseen - was.Unseen,
+		Agreed: is.Agreed - was.Agreed, Compared: is.Compared - was.Compared,
+	}
+	for i := range after {
+		b.Packets[i] = after[i].Packets - before[i].Packets
+		b.Bytes[i] = after[i].Bytes - before[i].Bytes
+	}
+	nic, sum := is.ByNic-was.ByNic, is.BySum-was.BySum
+	b.Unhashed = b.Seen - min(b.Seen, nic+sum)
+	switch {
+	case nic > 0 && float64(nic) >= mostly*float64(nic+sum):
+		b.Hash = HashNIC
+	case r.exact():
+		b.Hash, b.Key = HashExact, hex.EncodeToString(r.Key)
+	default:
+		b.Hash = HashEstimated
+	}
+	for c := range is.Classes {
+		for vlan := range is.Classes[c] {
+			n := is.Classes[c][vlan].Packets - was.Classes[c][vlan].Packets
+			if n > 0 {
+				b.Classes = append(b.Classes, Class{Class: bpf.ClassNames[c], VLAN: vlan == 1, Packets: n, Bytes: is.Classes[c][vlan].Bytes - was.Classes[c][vlan].Bytes})
+			}
+		}
+	}
+	b.table = r.Table
+	return b
+}
+
+// costs is the softirq ns of a packet by device and queue; queue -1: of all queues of the device.
+type costs map[costKey]float64
+
+type costKey struct {
+	netns          uint64
+	ifindex, queue int
+}
+
+// costsOf is what packets cost in a sample.
+func costsOf(s *Sample) costs {
+	type sum struct{ ns, packets uint64 }
+	sums := map[costKey]sum{}
+	for i := range s.NAPIs {
+		n := &s.NAPIs[i]
+		if n.IfIndex == 0 || n.Time == 0 {
+			continue
+		}
+		for _, queue := range []int{-1, n.RXQueue} {
+			k := costKey{n.Netns, n.IfIndex, queue}
+			sums[k] = sum{sums[k].ns + n.Time, sums[k].packets + n.Packets}
+			if n.RXQueue == -1 {
+				break
+			}
+		}
+	}
+	c := costs{}
+	for k, s := range sums {
+		if s.packets > 0 {
+			c[k] = float64(s.ns) / float64(s.packets)
+		}
+	}
+	return c
+}
+
+// cost fills Time, from the cost of a packet in the queue that the table names for a bucket; where that queue is
+// not known or has not polled, from the device's mean.
+func (b *DeviceBuckets) cost(c costs) {
+	mean, ok := c[costKey{b.Netns, b.IfIndex, -1}]
+	if !ok {
+		b.Time = nil
+		return
+	}
+	b.Time = make([]uint64, len(b.Packets))
+	for i, n := range b.Packets {
+		ns := mean
+		if i < len(b.table) {
+			if own, ok := c[costKey{b.Netns, b.IfIndex, b.table[i]}]; ok && b.table[i] >= 0 {
+				ns = own
+			}
+		}
+		b.Time[i] = uint64(float64(n) * ns)
+	}
+}
+
+// scale has the counts stand for the whole interval, of which Window was watched. Seen stays.
+func (b *DeviceBuckets) scale(interval time.Duration) {
+	if b.Window <= 0 || b.Window >= interval {
+		return
+	}
+	f := float64(interval) / float64(b.Window)
+	up := func(n *uint64) { *n = uint64(math.Round(float64(*n) * f)) }
+	for i := range b.Packets {
+		up(&b.Packets[i])
+		up(&b.Bytes[i])
+	}
+	for i := range b.Classes {
+		up(&b.Classes[i].Packets)
+		up(&b.Classes[i].Bytes)
+	}
+	up(&b.Unhashed)
+}
+
+// add adds o, which comes later, to b; false if they cannot be added because the device hashed
+// otherwise: b is then o alone.
+func (b *DeviceBuckets) add(o *DeviceBuckets) bool {
+	if b.Packets == nil { // nothing yet
+		*b = o.clone()
+		return true
+	}
+	if len(b.Packets) != len(o.Packets) || b.Key != o.Key && b.Seen > 0 && o.Seen > 0 {
+		*b = o.clone()
+		return false
+	}
+	b.Device, b.table = o.Device, o.table
+	if o.Seen > 0 {
+		if b.Seen == 0 || o.Hash == HashEstimated {
+			b.Hash = o.Hash
+		}
+		b.Key = o.Key
+	}
+	for i := range b.Packets {
+		b.Packets[i] += o.Packets[i]
+		b.Bytes[i] += o.Bytes[i]
+	}
+	if b.Time == nil && o.Time != nil {
+		b.Time = make([]uint64, len(b.Packets))
+	}
+	for i := range o.Time {
+		b.Time[i] += o.Time[i]
+	}
+	for _, c := range o.Classes {
+		i := slices.IndexFunc(b.Classes, func(x Class) bool { return x.Class == c.Class && x.VLAN == c.VLAN })
+		if i < 0 {
+			b.Classes = append(b.Classes, c)
+			continue
+		}
+		b.Classes[i].Packets += c.Packets
+		b.Classes[i].Bytes += c.Bytes
+	}
+	b.Seen += o.Seen
+	b.Unseen += o.Unseen
+	b.Unhashed += o.Unhashed
+	b.Agreed += o.Agreed
+	b.Compared += o.Compared
+	b.Window += o.Window
+	return true
+}
+
+func (b *DeviceBuckets) clone() DeviceBuckets {
+	c := *b
+	c.Packets, c.Bytes, c.Time, c.Classes = slices.Clone(b.Packets), slices.Clone(b.Bytes), slices.Clone(b.Time), slices.Clone(b.Classes)
+	return c
+}
+
+func compareBuckets(a, b DeviceBuckets) int {
+	return cmp.Or(cmp.Compare(a.Netns, b.Netns), cmp.Compare(a.IfIndex, b.IfIndex))
 }

@@ -70,6 +70,11 @@ type DeviceBuckets struct {
 	Classes []Class `json:"classes"`
 	// Unseen are packets whose headers could not be read.
 	Unseen uint64 `json:"unseen,omitempty"`
+	// Unhashed are packets in no entry: nothing of them is hashed (see Classes), or there is no table. Cards put
+	// them into one queue, mostly 0. Scaled, as Packets.
+	Unhashed uint64 `json:"unhashed,omitempty"`
+
+	table []int // bucket → queue while they were counted
 }
 
 // Class is packets of one kind: "tcp4", "udp4", "tcp6", "udp6", "ip4", "ip6", "fragment", "gre", "vxlan", "geneve",

@@ -33,7 +33,7 @@ func inject(t *testing.T, dev *testnet.TAP, queue, n int) {
 // running starts a Sampler that fills a ring until the test ends, and waits until it counts.
 func running(t *testing.T, cfg Config) (samples <-chan *Sample) {
 	t.Helper()
-	cfg.Ring, cfg.Level, cfg.Interval = NewRing(100), 1, 20*time.Millisecond
+	cfg.Ring, cfg.Level, cfg.Interval = NewRing(100), max(cfg.Level, 1), 20*time.Millisecond
 	samples, cancel := cfg.Ring.Subscribe()
 	s := New(cfg)
 	ctx, stop := context.WithCancel(context.Background())

@@ -32,6 +32,7 @@ func Merge(samples ...*Sample) *Sample {
 	stages := index[stageKey, Stage]{}
 	pacing := index[int, Pacing]{}
 	learned := index[linkKey, Link]{}
+	buckets := index[costKey, DeviceBuckets]{}
 	noted := map[Unmeasured]bool{}
 	for _, s := range samples {
 		m.Interval += s.Interval
@@ -65,6 +66,16 @@ func Merge(samples ...*Sample) *Sample {
 		}
 		for _, l := range s.Learned {
 			*learned.at(l.key()) = l
+		}
+		for i := range s.Buckets {
+			b := &s.Buckets[i]
+			if m.Buckets == nil {
+				m.Buckets = []DeviceBuckets{}
+			}
+			if u := (Unmeasured{"buckets of " + b.Device, "its RSS settings changed: those before are left out"}); !buckets.at(costKey{b.Netns, b.IfIndex, 0}).add(b) && !noted[u] {
+				noted[u] = true
+				m.Unmeasured = append(m.Unmeasured, u)
+			}
 		}
 		m.Established = s.Established
 		if s.TCP != nil {
@@ -102,6 +113,10 @@ func Merge(samples ...*Sample) *Sample {
 	if len(drivers) > 0 {
 		m.Drivers = drivers.sorted(func(a, b Driver) int { return cmp.Compare(a.IfIndex, b.IfIndex) })
 	}
+	if m.Buckets != nil {
+		m.Buckets = buckets.sorted(compareBuckets)
+	}
+	m.Flows = mergeFlows(samples)
 	if len(stages) > 0 {
 		m.Stages = stages.sorted(compareStages)
 	}

@@ -2,8 +2,11 @@ package collector
 
 import (
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/rxsteer/rxsteer/bpf"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/toeplitz"
 )
@@ -47,7 +50,7 @@ func RSSOf(s *knob.Snapshot, device string) (r RSS, ok bool) {
 	if get(knob.RSSKey, target, &key) {
 		r.Key, _ = hex.DecodeString(strings.ReplaceAll(key, ":", "")) // a key that is none is not told
 	}
-	for _, flow := range flowTypes {
+	for _, flow := range bpf.FlowTypeNames {
 		var letters string
 		if get(knob.RSSHashFields, knob.On(device, "%s", flow), &letters) {
 			if r.Fields == nil {
@@ -65,5 +68,59 @@ func RSSOf(s *knob.Snapshot, device string) (r RSS, ok bool) {
 	return r, true
 }
 
-// flowTypes are those a packet can be of here, by their names in ethtool -n.
-var flowTypes = [...]string{"tcp4", "udp4", "sctp4", "ip4", "tcp6", "udp6", "sctp6", "ip6"}
+// spread is the device for the BPF programs. What is not told is guessed: the key that several
+// drivers have as default, and hashing by addresses and ports.
+func (r *RSS) spread() bpf.SpreadDevice {
+	d := bpf.SpreadDevice{Netns: uint32(r.Netns), IfIndex: uint32(r.IfIndex), Table: r.Table, Key: r.Key, Transform: r.Transform, RXHash: r.RXHash}
+	if len(r.Key) == 0 {
+		d.Key = toeplitz.MicrosoftKey
+	}
+	for i, flow := range bpf.FlowTypeNames {
+		d.Fields[i] = r.fields(flow)
+	}
+	return d
+}
+
+// fields are the letters of a flow type. One that a driver does not name falls back to the
+// addresses, which is how cards treat IP packets whose protocol they do not hash; drivers rarely
+// name ip4 and ip6, where that is always so.
+func (r *RSS) fields(flow string) string {
+	if r.Fields == nil {
+		if strings.HasPrefix(flow, "ip") || strings.HasPrefix(flow, "sctp") {
+			return "sd"
+		}
+		return "sdfn"
+	}
+	if letters, ok := r.Fields[flow]; ok {
+		return letters
+	}
+	if letters, ok := r.Fields["ip"+flow[len(flow)-1:]]; ok {
+		return letters
+	}
+	for _, l4 := range []string{"tcp", "udp"} {
+		if strings.ContainsAny(r.Fields[l4+flow[len(flow)-1:]], "sd") {
+			return "sd"
+		}
+	}
+	return ""
+}
+
+// exact reports whether our hash of the device's packets is its own: key and function are told, and so
+// are the fields of what is hashed, as a set every card means the same by.
+func (r *RSS) exact() bool {
+	if len(r.Key) == 0 || r.Function != "" && r.Function != "toeplitz" || r.Fields == nil {
+		return false
+	}
+	for _, flow := range bpf.FlowTypeNames {
+		if f := r.fields(flow); f != "" && f != "sd" && f != "sdfn" {
+			return false
+		}
+	}
+	return true
+}
+
+// sameHash reports whether buckets counted by r and by o are of the same kind.
+func (r *RSS) sameHash(o *RSS) bool {
+	return len(r.Table) == len(o.Table) && r.Function == o.Function && r.Transform == o.Transform && r.RXHash == o.RXHash &&
+		slices.Equal(r.Key, o.Key) && maps.Equal(r.Fields, o.Fields)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rxsteer/rxsteer/bpf"
@@ -24,7 +25,8 @@ type Programs interface {
 type Config struct {
 	FS host.FS
 	// Level is the highest to climb to: 0 the kernel's own counters, 1 the per-poll
-	// BPF programs. Where 1 is refused, samples are of level 0 and say why.
+	// BPF programs, 2 buckets and flows of the devices of RSS. Where 1 is refused, samples are of
+	// level 0 and say why; where 2 is, of level 1.
 	Level int
 	// Interval of Run's samples; 0 means one second.
 	Interval time.Duration
@@ -35,6 +37,15 @@ type Config struct {
 	Statistics Statistics
 	// Connections lists TCP connections, as sockdiag.TCP does; nil lists none.
 	Connections func(limit int) ([]sockdiag.Flow, error)
+	// RSS lists the devices whose buckets and flows to count at level 2, as they are set now. It is asked
+	// before and after each interval, from Run and Sample only. nil counts none.
+	RSS func() []RSS
+	// FlowRate has one packet in so many sampled for flows; 0 means DefaultFlowRate, less no flows.
+	FlowRate int
+	// Sockets lists sockets, as sockdiag.Sockets does, to tell whose a flow is; nil: not told.
+	Sockets func(limit int) ([]sockdiag.Socket, error)
+	// LoadSpread loads the programs for buckets; nil means those of package bpf.
+	LoadSpread func(bpf.SpreadOptions) (SpreadPrograms, error)
 	// Ring receives Run's samples; nil drops them.
 	Ring *Ring
 	// Attach loads and attaches the programs; nil means those of package bpf. The list
@@ -58,6 +69,10 @@ type Sampler struct {
 	drivers  driverSource
 	tcp      tcpSource
 	spare    *bpf.Counters // of the reading before, to be overwritten
+	spread   spreadSource  // level 2
+	owners   ownerSource
+	window   window                // of Buckets
+	costs    atomic.Pointer[costs] // of the last sample that knows any
 }
 
 // New returns a Sampler that has touched nothing yet.
@@ -151,6 +166,7 @@ func (s *Sampler) Sample(ctx context.Context, d time.Duration) (_ *Sample, err e
 func (s *Sampler) start() error {
 	s.stale, s.drivers, s.refused = stale{}, driverSource{}, nil
 	s.tcp = tcpSource{}
+	s.owners = ownerSource{}
 	if s.cfg.Level < 1 {
 		s.missing = withoutBPF("level 0 was asked for: no BPF programs are attached")
 	} else {
@@ -159,6 +175,7 @@ func (s *Sampler) start() error {
 			s.programs, s.missing = nil, withoutBPF(s.refused.Error())
 		}
 	}
+	s.startSpread()
 	var err error
 	if s.prev, err = s.read(); err != nil {
 		return errors.Join(err, s.stop())
@@ -177,10 +194,11 @@ func withoutBPF(why string) []Unmeasured {
 
 func (s *Sampler) stop() error {
 	s.prev, s.spare = nil, nil
+	err := errors.Join(s.spread.close(), s.CloseBuckets())
 	if s.programs == nil {
-		return nil
+		return err
 	}
-	err := s.programs.Close()
+	err = errors.Join(s.programs.Close(), err)
 	s.programs = nil
 	return err
 }
@@ -192,6 +210,7 @@ func (s *Sampler) next() (*Sample, error) {
 		return nil, err
 	}
 	sample := Between(s.prev, cur, s.cfg.RXQueue)
+	s.takeSpread(sample)
 	if cur.BPF != nil {
 		s.forget(cur)
 	}

@@ -41,6 +41,7 @@ const (
 	diagCong    = 4  // INET_DIAG_CONG
 	diagMemInfo = 7  // INET_DIAG_SKMEMINFO: u32 of SK_MEMINFO_*
 	established = 1  // TCP_ESTABLISHED
+	closed      = 7  // TCP_CLOSE
 	optTS       = 1  // TCPI_OPT_TIMESTAMPS
 	optWScale   = 4  // TCPI_OPT_WSCALE
 )
@@ -49,16 +50,48 @@ const (
 func TCP(limit int) ([]Flow, error) {
 	var out []Flow
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		extensions := uint8(1<<(diagInfo-1) | 1<<(diagCong-1) | 1<<(diagMemInfo-1))
 		var err error
-		if out, err = dump(out, family, limit); err != nil {
+		if out, err = dump(out, request(family, unix.IPPROTO_TCP, extensions, 1<<established), parseFlow, limit); err != nil {
 			return nil, fmt.Errorf("list TCP connections: %w", err)
 		}
 	}
 	return out, nil
 }
 
-// dump adds those of one family. A socket of its own lets a dump be broken off.
-func dump(out []Flow, family uint8, limit int) ([]Flow, error) {
+// Socket is a TCP connection or a UDP socket.
+type Socket struct {
+	Protocol      string         // "tcp" or "udp"
+	Local, Remote netip.AddrPort // of an unconnected UDP socket Remote is the unspecified address and port 0
+	Inode         uint64         // as in /proc/PID/fd: "socket:[INODE]"
+}
+
+// Sockets lists established TCP connections and UDP sockets over IPv4 and IPv6, at most limit of
+// them. Any user may.
+func Sockets(limit int) ([]Socket, error) {
+	var out []Socket
+	for _, p := range []struct {
+		name   string
+		number uint8
+		states uint32 // a UDP socket is "established" when connected, else "closed"
+	}{{"tcp", unix.IPPROTO_TCP, 1 << established}, {"udp", unix.IPPROTO_UDP, 1<<established | 1<<closed}} {
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+			parse := func(b []byte) (Socket, error) {
+				s, err := parseSocket(b)
+				s.Protocol = p.name
+				return s, err
+			}
+			var err error
+			if out, err = dump(out, request(family, p.number, 0, p.states), parse, limit); err != nil {
+				return nil, fmt.Errorf("list %s sockets: %w", p.name, err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// dump adds what a request lists. A socket of its own lets a dump be broken off.
+func dump[T any](out []T, request []byte, parseOne func([]byte) (T, error), limit int) ([]T, error) {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, err
@@ -67,7 +100,7 @@ func dump(out []Flow, family uint8, limit int) ([]Flow, error) {
 	if err := unix.SetsockoptTimeval(s, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}); err != nil {
 		return nil, err
 	}
-	if err := unix.Sendto(s, request(family), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(s, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, 64<<10)
@@ -79,7 +112,7 @@ func dump(out []Flow, family uint8, limit int) ([]Flow, error) {
 		if err != nil {
 			return nil, err
 		}
-		flows, done, err := parse(buf[:n])
+		flows, done, err := parse(buf[:n], parseOne)
 		if err != nil {
 			return nil, err
 		}
@@ -92,24 +125,23 @@ func dump(out []Flow, family uint8, limit int) ([]Flow, error) {
 	}
 }
 
-// request is a dump of the established connections of a family.
-func request(family uint8) []byte {
+// request is a dump of a family's sockets of a protocol in some states (bit 1 << TCP_…).
+func request(family, protocol, extensions uint8, states uint32) []byte {
 	b := make([]byte, unix.NLMSG_HDRLEN+reqSize)
 	e := binary.NativeEndian
 	e.PutUint32(b, uint32(len(b)))
 	e.PutUint16(b[4:], byFamily)
 	e.PutUint16(b[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	r := b[unix.NLMSG_HDRLEN:]
-	r[0], r[1] = family, unix.IPPROTO_TCP
-	r[2] = 1<<(diagInfo-1) | 1<<(diagCong-1) | 1<<(diagMemInfo-1)
-	e.PutUint32(r[4:], 1<<established)
+	r[0], r[1], r[2] = family, protocol, extensions
+	e.PutUint32(r[4:], states)
 	return b
 }
 
 var errMalformed = errors.New("malformed answer")
 
 // parse takes the messages of one datagram apart; done says that the dump has ended.
-func parse(b []byte) (flows []Flow, done bool, err error) {
+func parse[T any](b []byte, parseOne func([]byte) (T, error)) (flows []T, done bool, err error) {
 	e := binary.NativeEndian
 	for len(b) >= unix.NLMSG_HDRLEN {
 		size := int(e.Uint32(b))
@@ -126,7 +158,7 @@ func parse(b []byte) (flows []Flow, done bool, err error) {
 			}
 			return nil, false, unix.Errno(-int32(e.Uint32(body)))
 		case byFamily:
-			f, err := parseFlow(body)
+			f, err := parseOne(body)
 			if err != nil {
 				return nil, false, err
 			}
@@ -138,6 +170,14 @@ func parse(b []byte) (flows []Flow, done bool, err error) {
 }
 
 func align(n int) int { return (n + 3) &^ 3 }
+
+// parseSocket reads struct inet_diag_msg.
+func parseSocket(b []byte) (Socket, error) {
+	if len(b) < msgSize {
+		return Socket{}, errMalformed
+	}
+	return Socket{Local: address(b[0], b[8:24], b[4:6]), Remote: address(b[0], b[24:40], b[6:8]), Inode: uint64(binary.NativeEndian.Uint32(b[68:]))}, nil
+}
 
 // parseFlow reads struct inet_diag_msg and its attributes.
 func parseFlow(b []byte) (Flow, error) {

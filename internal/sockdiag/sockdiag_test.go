@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -123,13 +124,13 @@ func TestErrorAnswer(t *testing.T) {
 	binary.NativeEndian.PutUint16(b[4:], unix.NLMSG_ERROR)
 	no := -int32(unix.ENOENT)
 	binary.NativeEndian.PutUint32(b[16:], uint32(no))
-	if _, _, err := parse(b); !errors.Is(err, unix.ENOENT) {
+	if _, _, err := parse(b, parseFlow); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("error %v, want ENOENT", err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(request(unix.AF_INET))
+	f.Add(request(unix.AF_INET, unix.IPPROTO_TCP, 0, 1<<established))
 	answer := make([]byte, 16+msgSize+8)
 	binary.NativeEndian.PutUint32(answer, uint32(len(answer)))
 	binary.NativeEndian.PutUint16(answer[4:], byFamily)
@@ -137,9 +138,46 @@ func FuzzParse(f *testing.F) {
 	binary.NativeEndian.PutUint16(answer[16+msgSize+2:], diagInfo)
 	f.Add(answer)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		flows, _, err := parse(b)
+		flows, _, err := parse(b, parseFlow)
 		if err != nil && flows != nil {
 			t.Errorf("%d connections beside an error", len(flows))
 		}
 	})
+}
+
+func TestSocketsAreTheirInodes(t *testing.T) {
+	client, server := pair(t)
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	all, err := Sockets(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		protocol string
+		conn     syscall.Conn
+		local    net.Addr
+	}{{"tcp", client.(syscall.Conn), client.LocalAddr()}, {"tcp", server.(syscall.Conn), server.LocalAddr()}, {"udp", udp, udp.LocalAddr()}} {
+		raw, err := want.conn.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var st unix.Stat_t
+		if err := raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) }); err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, s := range all {
+			found = found || s.Protocol == want.protocol && s.Local.String() == want.local.String() && s.Inode == st.Ino
+		}
+		if !found {
+			t.Errorf("%s %v with inode %d is not among %d sockets", want.protocol, want.local, st.Ino, len(all))
+		}
+	}
+	if _, err := Sockets(1); !errors.Is(err, ErrTooMany) {
+		t.Errorf("error %v, want ErrTooMany", err)
+	}
 }
