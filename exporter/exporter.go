@@ -12,15 +12,24 @@ import (
 	"github.com/rxsteer/rxsteer/collector"
 )
 
-// MaxSeries bounds the label sets {device, queue, cpu} and {irq, cpu} that are
-// kept, each. What comes after is added to one series labelled "overflow".
-// 8192 is 64 queues that each wandered over 128 CPUs.
-const MaxSeries = 8192
+// Limits bound what is exported.
+type Limits struct {
+	// Series bounds the label sets {device, queue, cpu} and {irq, cpu} that are kept, each, and those of smaller
+	// families. What comes after is added to one series labelled "overflow".
+	Series    int
+	Elephants int  // flows by name
+	PerCPU    bool // NAPI figures by CPU, too; else their cpu label is empty
+	Stages    bool // latency by stage
+	Native    bool // native histograms beside the classic ones
+}
+
+// DefaultLimits are safe on 256 CPUs and 64 queues: 64 queues that each wandered over 32 CPUs.
+var DefaultLimits = Limits{Series: 2048, Elephants: 16, PerCPU: true, Stages: true}
 
 // Label values that name no device or queue of this network namespace.
 const (
 	OtherNetns = "other-netns" // devices of other network namespaces, together
-	Overflow   = "overflow"    // label sets beyond MaxSeries, together
+	Overflow   = "overflow"    // label sets beyond Limits.Series, together
 )
 
 const noQueue = -1
@@ -44,9 +53,9 @@ type irqKey struct {
 // Exporter adds Samples up and is a prometheus.Collector of the totals. It is safe for
 // concurrent use.
 type Exporter struct {
-	netns uint64
-	only  []string // interfaces; empty: all
-	limit int      // MaxSeries, smaller in tests
+	netns  uint64
+	only   []string // interfaces; empty: all
+	limits Limits
 
 	mu      sync.Mutex
 	napis   map[napiKey]*napiTotals
@@ -59,16 +68,18 @@ type Exporter struct {
 	lost    map[string]uint64
 	missing []collector.Unmeasured
 	self    selfTotals
+	packets packets
 }
 
 // New makes an Exporter for Samples read in the network namespace with this inode.
 // Devices of other namespaces may bear the same names, so they are counted
 // together as OtherNetns. With names, only these interfaces are exported.
-func New(netns uint64, only ...string) *Exporter {
+func New(netns uint64, limits Limits, only ...string) *Exporter {
 	return &Exporter{
 		netns:   netns,
 		only:    only,
-		limit:   MaxSeries,
+		limits:  limits,
+		packets: newPackets(),
 		napis:   map[napiKey]*napiTotals{},
 		hists:   map[queueKey]*histTotals{},
 		cpus:    map[int]*cpuTotals{},
@@ -104,6 +115,7 @@ func (e *Exporter) Add(s *collector.Sample) {
 	for i := range s.IRQs {
 		e.addIRQ(&s.IRQs[i])
 	}
+	e.addPackets(s)
 }
 
 func (e *Exporter) addDevices(devs []collector.Device) {
@@ -118,7 +130,14 @@ func (e *Exporter) addDevices(devs []collector.Device) {
 		}
 		there[d.Name] = true
 		t := e.devices[d.Name]
-		if t == nil || t.IfIndex != d.IfIndex {
+		if t == nil && len(e.devices) >= e.limits.Series {
+			if t = e.devices[Overflow]; t == nil {
+				t = &collector.Device{Name: Overflow}
+				e.devices[Overflow] = t
+			}
+			there[Overflow] = true
+			e.self.overflow++
+		} else if t == nil || t.IfIndex != d.IfIndex {
 			e.forget(d.Name)
 			t = &collector.Device{Name: d.Name, IfIndex: d.IfIndex}
 			e.devices[d.Name] = t
@@ -143,8 +162,20 @@ func (e *Exporter) wanted(device string) bool {
 	return len(e.only) == 0 || slices.Contains(e.only, device)
 }
 
+// kept is a device that has series of its own, Overflow where there are too many, and "" for one that is gone.
+func (e *Exporter) kept(device string) string {
+	switch {
+	case e.devices[device] != nil:
+		return device
+	case len(e.devices) >= e.limits.Series:
+		return Overflow
+	}
+	return ""
+}
+
 func (e *Exporter) forget(device string) {
 	delete(e.devices, device)
+	e.forgetPackets(device)
 	maps.DeleteFunc(e.napis, func(k napiKey, _ *napiTotals) bool { return k.device == device })
 	maps.DeleteFunc(e.hists, func(k queueKey, _ *histTotals) bool { return k.device == device })
 }
@@ -157,7 +188,10 @@ func (e *Exporter) addNAPI(n *collector.NAPI) {
 	if !e.wanted(k.device) {
 		return
 	}
-	if _, ok := e.napis[k]; !ok && len(e.napis) >= e.limit {
+	if !e.limits.PerCPU {
+		k.cpu = -1
+	}
+	if _, ok := e.napis[k]; !ok && len(e.napis) >= e.limits.Series {
 		k = napiKey{Overflow, noQueue, -1}
 		e.self.overflow++
 	}
@@ -202,7 +236,7 @@ func (e *Exporter) addCPU(c *collector.CPU) {
 
 func (e *Exporter) addIRQ(i *collector.IRQ) {
 	k := irqKey{i.IRQ, i.CPU, i.Action}
-	if _, ok := e.irqs[k]; !ok && len(e.irqs) >= e.limit {
+	if _, ok := e.irqs[k]; !ok && len(e.irqs) >= e.limits.Series {
 		k = irqKey{-1, -1, Overflow}
 		e.self.overflow++
 	}
@@ -236,6 +270,9 @@ func (e *Exporter) Describe(ch chan<- *prometheus.Desc) {
 	ch <- sampledDesc
 	ch <- lostDesc
 	ch <- unmeasuredDesc
+	for _, d := range packetDescs() {
+		ch <- d
+	}
 }
 
 func describe[T any](ch chan<- *prometheus.Desc, fs []family[T]) {
@@ -274,6 +311,7 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 	})
 	collect(ch, e.timed, deviceFamilies, e.devices, func(name string) []string { return []string{name} })
 	collect(ch, e.timed, selfFamilies, map[struct{}]*selfTotals{{}: &e.self}, func(struct{}) []string { return nil })
+	e.collectPackets(ch)
 	for level, ns := range e.sampled {
 		ch <- prometheus.MustNewConstMetric(sampledDesc, prometheus.CounterValue, seconds(ns), number(level))
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -13,9 +14,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/steer/apply"
+	"github.com/rxsteer/rxsteer/steer/control"
+	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files and docs/metrics.md")
@@ -56,14 +63,52 @@ func sample() *collector.Sample {
 	s.NAPIs[0].TimeHist[9], s.NAPIs[0].TimeHist[10], s.NAPIs[0].TimeHist[23], s.NAPIs[0].TimeHist[31] = 1, 1, 97, 1
 	s.NAPIs[0].WorkHist[0], s.NAPIs[0].WorkHist[4], s.NAPIs[0].WorkHist[7] = 3, 93, 4
 	s.NAPIs[1].TimeHist[12], s.NAPIs[1].WorkHist[2] = 1, 1
+	s.Level = 2
+	s.Stages = []collector.Stage{
+		{Stage: collector.GROToStack, Netns: ownNetns, IfIndex: 2, Device: "eth0", RXQueue: 0, CPU: 0, Count: 10, Sum: 50000},
+		{Stage: collector.GROToStack, Netns: ownNetns, IfIndex: 2, Device: "eth0", RXQueue: 1, CPU: 1, Count: 1, Sum: 3e6},
+		{Stage: collector.IRQToRaise, RXQueue: -1, CPU: 0, Count: 2, Sum: 900},
+	}
+	s.Stages[0].Hist[13], s.Stages[1].Hist[22], s.Stages[2].Hist[9] = 10, 1, 2
+	s.Buckets = []collector.DeviceBuckets{{Netns: ownNetns, IfIndex: 2, Device: "eth0", Packets: []uint64{30, 10, 0, 0}, Agreed: 39, Compared: 40}}
+	flow := func(port string, packets uint64, share float64) collector.Flow {
+		return collector.Flow{Netns: ownNetns, IfIndex: 2, Device: "eth0", RXQueue: 0, Protocol: "udp", Source: netip.MustParseAddrPort("192.0.2.1:" + port),
+			Destination: netip.MustParseAddrPort("[2001:db8::1]:53"), Packets: packets, Share: share}
+	}
+	s.Flows = []collector.Flow{flow("1000", 500, 0.5), flow("1001", 900, 0.9)}
+	s.Drivers = []collector.Driver{{Device: "eth0", IfIndex: 2, Told: []nic.FactKind{nic.NoMemory, nic.RingDrops}, Counters: []collector.DriverCounter{
+		{Kind: nic.RingDrops, Scope: nic.ScopeQueue, Queue: 0, Count: 3}, {Kind: nic.RingDrops, Scope: nic.ScopeQueue, Queue: 1, Count: 4}, {Kind: nic.RingDrops, Scope: nic.ScopePort, Queue: -1, Count: 5}}}}
+	s.Protocols = map[string]uint64{"UdpRcvbufErrors": 6, "TcpExtListenDrops": 1}
+	s.Pacing = []collector.Pacing{{IRQ: 28}, {IRQ: 29}}
+	s.Pacing[0].Hist[24] = 200
+	s.Cost = &collector.Cost{Budget: 0.01, Hottest: 0.004, Mean: 0.001, Reader: 0.002, Duty: 0.5, DutyPackets: 0.1, Error: 0.03}
 	return s
 }
 
-func scrape(t *testing.T, e *Exporter) string {
+// loopView is an agent in the middle of everything.
+func loopView() LoopView {
+	return LoopView{
+		Status: &control.Status{Mode: control.Auto, Open: true, Tick: 100 * time.Millisecond, TickCost: 0.002,
+			Devices: []control.DeviceStatus{{Name: "eth0", Mode: control.Auto, Phase: control.Judging, Yielded: []knob.Kind{knob.RPSCPUs}, Wait: 5 * time.Second}},
+			Stats: map[string]control.Stats{
+				"":     {Decisions: map[string]uint64{control.Reloaded: 1}},
+				"eth0": {Decisions: map[string]uint64{control.Wrote: 2}, Moves: map[knob.Kind]uint64{knob.RSSTable: 2}, Buckets: 9, Reaction: 700 * time.Millisecond, Reactions: 2, Rollbacks: 1},
+			}},
+		Degraded: map[string]string{"writing": "read-only file system"},
+		ReloadOK: true, Reloaded: time.Unix(1772366400, 0),
+		Told: Told{Findings: []diagnose.Finding{{ID: "RX201", Severity: diagnose.Warning, Subject: "eth0"}, {ID: "RX201", Severity: diagnose.Warning, Subject: "eth0"}, {ID: "RX101", Severity: diagnose.Critical, Subject: "cpu 3"}},
+			Baseline: true, Drift: []diagnose.Drift{{Severity: diagnose.Warning, Difference: knob.Difference{Ref: knob.Ref{Knob: knob.RSSTable, Target: "eth0"}}}},
+			Transactions: map[apply.State]int{apply.Kept: 2, apply.RolledBack: 1}, Coalescing: map[string]float64{"eth0": 2.75}},
+	}
+}
+
+func scrape(t *testing.T, e *Exporter, more ...prometheus.Collector) string {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	if err := reg.Register(e); err != nil {
-		t.Fatal(err)
+	for _, c := range append(more, e) {
+		if err := reg.Register(c); err != nil {
+			t.Fatal(err)
+		}
 	}
 	mfs, err := reg.Gather()
 	if err != nil {
@@ -96,32 +141,37 @@ func golden(t *testing.T, file string, got []byte) {
 }
 
 func TestFullScrape(t *testing.T) {
-	e := New(ownNetns)
+	e := New(ownNetns, DefaultLimits)
 	e.Add(sample())
-	golden(t, "testdata/scrape.txt", []byte(scrape(t, e)))
+	golden(t, "testdata/scrape.txt", []byte(scrape(t, e, NewLoop(loopView))))
 }
 
 func TestLint(t *testing.T) {
-	e := New(ownNetns)
+	e := New(ownNetns, DefaultLimits)
 	e.Add(sample())
 	problems, err := testutil.CollectAndLint(e)
 	if err != nil {
 		t.Fatal(err)
 	}
+	more, err := testutil.CollectAndLint(NewLoop(loopView))
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems = append(problems, more...)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 }
 
 func TestEmptyScrapeIsValid(t *testing.T) {
-	if got := scrape(t, New(ownNetns)); !strings.Contains(got, "rxsteer_samples_total 0") {
+	if got := scrape(t, New(ownNetns, DefaultLimits)); !strings.Contains(got, "rxsteer_samples_total 0") {
 		t.Errorf("scrape before the first sample:\n%s", got)
 	}
 }
 
 // TestLevel0HasNoTimes: without BPF the time in softirq is not known, which is not 0.
 func TestLevel0HasNoTimes(t *testing.T) {
-	e := New(ownNetns)
+	e := New(ownNetns, DefaultLimits)
 	s := sample()
 	s.Level, s.NAPIs = 0, nil
 	e.Add(s)
@@ -148,7 +198,7 @@ func value(t *testing.T, text, series string) string {
 }
 
 func TestDeltasAddUpToCounters(t *testing.T) {
-	e := New(ownNetns)
+	e := New(ownNetns, DefaultLimits)
 	for range 3 {
 		e.Add(sample())
 	}
@@ -160,7 +210,7 @@ func TestDeltasAddUpToCounters(t *testing.T) {
 		`rxsteer_device_receive_packets_total{device="eth0"}`:                                   "3066",
 		`rxsteer_interrupts_total{action="eth0-rx-0",cpu="0",irq="28"}`:                         "36",
 		`rxsteer_lost_events_total{cause="map full"}`:                                           "6",
-		`rxsteer_sampled_seconds_total{level="1"}`:                                              "3",
+		`rxsteer_sampled_seconds_total{level="2"}`:                                              "3",
 		`rxsteer_softnet_backlog_packets{cpu="0"}`:                                              "40", // a level
 		`rxsteer_unmeasured{what="threaded NAPI",why="fexit refused: operation not permitted"}`: "1",
 		`rxsteer_napi_poll_duration_seconds_count{device="eth0",queue="0"}`:                     "303",
@@ -174,7 +224,7 @@ func TestDeltasAddUpToCounters(t *testing.T) {
 // TestHistogramsLoseNothing: coarse buckets are sums of the kernel's, and the last value
 // lies beyond the last bound.
 func TestHistogramsLoseNothing(t *testing.T) {
-	e := New(ownNetns)
+	e := New(ownNetns, DefaultLimits)
 	e.Add(sample())
 	got := scrape(t, e)
 	for series, want := range map[string]string{
@@ -193,7 +243,7 @@ func TestHistogramsLoseNothing(t *testing.T) {
 }
 
 func TestSeriesOfGoneDevicesAreForgotten(t *testing.T) {
-	e := New(ownNetns)
+	e := New(ownNetns, DefaultLimits)
 	e.Add(sample())
 	s := sample()
 	s.Devices, s.NAPIs = s.Devices[1:], nil
@@ -217,7 +267,7 @@ func TestSeriesOfGoneDevicesAreForgotten(t *testing.T) {
 
 // TestOnlyNamedInterfaces: a device of another namespace with the same name is not it.
 func TestOnlyNamedInterfaces(t *testing.T) {
-	e := New(ownNetns, "eth0")
+	e := New(ownNetns, DefaultLimits, "eth0")
 	e.Add(sample())
 	got := scrape(t, e)
 	for _, device := range []string{"lo", "backlog", OtherNetns} {
@@ -231,8 +281,8 @@ func TestOnlyNamedInterfaces(t *testing.T) {
 }
 
 func TestSeriesAreBounded(t *testing.T) {
-	e := New(ownNetns)
-	e.limit = 3
+	e := New(ownNetns, DefaultLimits)
+	e.limits.Series = 3
 	var polls uint64
 	for cpu := range 10 {
 		s := sample()
@@ -255,10 +305,11 @@ func TestSeriesAreBounded(t *testing.T) {
 
 // TestDocument writes docs/metrics.md from what the Exporter really exports.
 func TestDocument(t *testing.T) {
-	e := New(ownNetns)
+	e := New(ownNetns, DefaultLimits)
 	e.Add(sample())
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(e)
+	loop := NewLoop(loopView)
+	reg.MustRegister(e, loop)
 	mfs, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +323,7 @@ the standard ` + "`go_*` and `process_*`" + ` metrics, which are its own cost.
 Base units (seconds, bytes, packets). Counters start at 0 with the agent and restart at 0 when a device is replaced.
 ` + "`device`" + ` is an interface of the agent's network namespace, ` + "`backlog`" + ` for packets queued by RPS or netif_rx,
 ` + "`" + OtherNetns + "`" + ` for the interfaces of all other namespaces together. ` + "`queue`" + ` is the receive queue, empty where it is
-not known. At most ` + fmt.Sprint(MaxSeries) + ` label sets of {device, queue, cpu} and as many of {irq, cpu} are kept; what
+not known. Unless metrics.series says otherwise at most ` + fmt.Sprint(DefaultLimits.Series) + ` label sets of {device, queue, cpu} and as many of {irq, cpu} are kept; what
 comes after is added to one series labelled ` + "`" + Overflow + "`" + `.
 
 Shares of a CPU: ` + "`rate(rxsteer_softirq_seconds_total{vector=\"NET_RX\"}[5m])`" + `.
@@ -283,7 +334,7 @@ Shares of one queue: ` + "`sum by (device, queue) (rate(rxsteer_napi_seconds_tot
 `)
 	for _, mf := range mfs {
 		var labels []string
-		for _, l := range mf.Metric[0].Label {
+		for _, l := range mf.Metric[len(mf.Metric)-1].Label {
 			labels = append(labels, "`"+l.GetName()+"`")
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", mf.GetName(), strings.ToLower(mf.GetType().String()), strings.Join(labels, ", "), mf.GetHelp())
@@ -291,8 +342,9 @@ Shares of one queue: ` + "`sum by (device, queue) (rate(rxsteer_napi_seconds_tot
 	golden(t, "../docs/metrics.md", b.Bytes())
 
 	// Nothing is described that the document does not hold.
-	ch := make(chan *prometheus.Desc, 100)
+	ch := make(chan *prometheus.Desc, 200)
 	e.Describe(ch)
+	loop.Describe(ch)
 	close(ch)
 	n := 0
 	for range ch {
@@ -307,5 +359,93 @@ Shares of one queue: ` + "`sum by (device, queue) (rate(rxsteer_napi_seconds_tot
 			}
 		})
 		t.Errorf("%d metrics described, %d documented: %v", n, len(mfs), names)
+	}
+}
+
+// TestSeriesOfALargeHost: a host of 256 CPUs and two cards of 64 queues, in its ordinary state and when everything wandered everywhere.
+func TestSeriesOfALargeHost(t *testing.T) {
+	const cpus, queues = 256, 64
+	count := func(e *Exporter) (n int) {
+		ch := make(chan prometheus.Metric, 1024)
+		go func() { e.Collect(ch); close(ch) }()
+		for m := range ch {
+			var d dto.Metric
+			if err := m.Write(&d); err != nil {
+				t.Error(err)
+			}
+			n++
+			if d.Histogram != nil {
+				n += len(d.Histogram.Bucket) + 2 // +Inf and the sum
+			}
+		}
+		return n
+	}
+	for name, tc := range map[string]struct {
+		wander int // how many CPUs serve each queue
+		most   int
+	}{"ordinary": {1, 16000}, "everything wandered": {cpus, 45000}} {
+		t.Run(name, func(t *testing.T) {
+			s := &collector.Sample{Level: 2, Interval: time.Second}
+			for c := range cpus {
+				s.CPUs = append(s.CPUs, collector.CPU{CPU: c})
+			}
+			for i, dev := range []string{"eth0", "eth1"} {
+				s.Devices = append(s.Devices, collector.Device{Name: dev, IfIndex: i + 2})
+				for q := range queues {
+					for w := range tc.wander {
+						s.NAPIs = append(s.NAPIs, collector.NAPI{Netns: ownNetns, IfIndex: i + 2, Device: dev, RXQueue: q, CPU: (q + w) % cpus, Polls: 1, Packets: 1})
+						s.IRQs = append(s.IRQs, collector.IRQ{IRQ: 100*i + q, CPU: (q + w) % cpus, Action: fmt.Sprintf("%s-%d", dev, q), Count: 1})
+					}
+					for _, st := range collector.StageNames {
+						s.Stages = append(s.Stages, collector.Stage{Stage: st, Netns: ownNetns, Device: dev, RXQueue: q, CPU: q, Count: 1})
+					}
+					for f := range 100 {
+						s.Flows = append(s.Flows, collector.Flow{Netns: ownNetns, Device: dev, RXQueue: q, Source: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(f)), Packets: 1})
+					}
+				}
+			}
+			e := New(ownNetns, DefaultLimits)
+			e.Add(s)
+			n := count(e)
+			t.Logf("%d series", n)
+			if n > tc.most || n < tc.most/4 {
+				t.Errorf("%d series, want at most %d (and the bound to mean something)", n, tc.most)
+			}
+		})
+	}
+}
+
+// TestNativeHistograms: with the limit, the classic buckets are there as ever and the native ones hold as many observations.
+func TestNativeHistograms(t *testing.T) {
+	limits := DefaultLimits
+	limits.Native = true
+	e := New(ownNetns, limits)
+	e.Add(sample())
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(e)
+	mfs, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, mf := range mfs {
+		if mf.GetName() != "rxsteer_stage_latency_seconds" {
+			continue
+		}
+		for _, m := range mf.Metric {
+			h := m.Histogram
+			var native, n int64
+			for _, d := range h.PositiveDelta {
+				n += d
+				native += n
+			}
+			if uint64(native)+h.GetZeroCount() != h.GetSampleCount() || len(h.Bucket) != len(stageBounds) || h.GetSchema() != 0 {
+				t.Errorf("%v: %d of %d observations are in native buckets, %d classic ones", m.Label, native, h.GetSampleCount(), len(h.Bucket))
+			}
+			seen++
+		}
+	}
+	if seen != 2 {
+		t.Errorf("%d histograms", seen)
 	}
 }

@@ -202,7 +202,7 @@ var selfFamilies = []family[selfTotals]{
 		func(t *selfTotals) float64 { return float64(t.samples) }, false},
 	{"sample_end_timestamp_seconds", "When the last sample ended.", true, nil,
 		func(t *selfTotals) float64 { return t.last }, false},
-	{"attention_level", "What was attached for the last sample: 0 kernel counters only, 1 the per-poll programs.", true, nil,
+	{"attention_level", "What was attached for the last sample: 0 kernel counters only, 1 the per-poll programs, 2 packets.", true, nil,
 		func(t *selfTotals) float64 { return float64(t.level) }, false},
 	{"overflow_entries_total", "Sample entries added to a series labelled overflow because the limit on series was reached.", false, nil,
 		func(t *selfTotals) float64 { return float64(t.overflow) }, false},

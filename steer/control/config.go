@@ -46,8 +46,9 @@ type Config struct {
 	Zone             *time.Location
 	Limits           Limits
 	Metrics          Metrics
-	Profile          bool // serve /profile
-	Pprof            bool // serve /debug/pprof
+	Baseline         string // file of settings that should be, "" none
+	Profile          bool   // serve /profile
+	Pprof            bool   // serve /debug/pprof
 }
 
 // Device is the policy for one device.
@@ -100,7 +101,7 @@ func Default() *Config {
 		Device: Device{Mode: Off, Goal: plan.Auto, Policy: plan.Policy{Knobs: slices.Clone(defaultKnobs)}, Risks: []plan.Risk{plan.Reorder}},
 		Limits: Limits{Changes: 6, Gain: 0.1, Busy: 0.2, Persist: 3, CoolDown: 5 * time.Second, BackOff: 10 * time.Minute,
 			Yield: time.Hour, Judge: 5 * time.Second, FastJudge: 2 * time.Second},
-		Metrics: Metrics{Series: 8192, Elephants: 16, Stages: true, PerCPU: true},
+		Metrics: Metrics{Series: 2048, Elephants: 16, Stages: true, PerCPU: true},
 	}
 }
 
@@ -171,6 +172,7 @@ type (
 		Zone     string        `yaml:"time_zone"`
 		Limits   limits        `yaml:"limits"`
 		Metrics  metrics       `yaml:"metrics"`
+		Baseline string        `yaml:"baseline"`
 		Profile  *bool         `yaml:"profile"`
 		Pprof    bool          `yaml:"pprof"`
 	}
@@ -304,7 +306,7 @@ func (r *reader) read(f *file) {
 	flag(&m.Stages, y.Stages)
 	flag(&m.PerCPU, y.PerCPU)
 	flag(&c.Profile, f.Profile)
-	c.Pprof = f.Pprof
+	c.Pprof, c.Baseline = f.Pprof, f.Baseline
 }
 
 func flag(to *bool, from *bool) {

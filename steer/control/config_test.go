@@ -1,9 +1,14 @@
 package control
 
 import (
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
@@ -123,4 +128,42 @@ func FuzzParse(f *testing.F) {
 			t.Error("a policy without settings")
 		}
 	})
+}
+
+// TestTheShippedFile reads, does what its comments say, and each key it shows with its default has that default.
+func TestTheShippedFile(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/rxsteer.minimal.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Parse("rxsteer.minimal.yaml", text, cpuset.Set{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eth0, named := c.For("eth0")
+	if c.Mode != Advise || !named || eth0.Mode != Advise {
+		t.Errorf("mode %s, eth0 %+v", c.Mode, eth0)
+	}
+	// Uncomment what it says is default, except for examples.
+	var all []string
+	for line := range strings.Lines(string(text)) {
+		rest, commented := strings.CutPrefix(strings.TrimRight(line, "\n"), "# ")
+		if key, _, ok := strings.Cut(strings.TrimLeft(rest, " "), ": "); commented && ok && !strings.Contains(key, " ") &&
+			!slices.Contains([]string{"baseline", "time_zone", "off", "change_hours", "critical_hours"}, key) {
+			all = append(all, rest)
+		} else if commented && (rest == "limits:" || rest == "metrics:") {
+			all = append(all, rest)
+		}
+	}
+	all = append([]string{"mode: off"}, all...)
+	got, err := Parse("uncommented", []byte(strings.Join(all, "\n")), cpuset.Set{})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, strings.Join(all, "\n"))
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d lines were found: %v", len(all), all)
+	}
+	if diff := cmp.Diff(Default(), got, cmpopts.EquateComparable(cpuset.Set{}), cmp.Comparer(func(a, b *time.Location) bool { return a == b })); diff != "" {
+		t.Errorf("the comments are not the defaults (-default +file)\n%s", diff)
+	}
 }
