@@ -167,7 +167,9 @@ func (e *Exporter) addPackets(s *collector.Sample) {
 func (e *Exporter) addFlows(s *collector.Sample) {
 	p := &e.packets
 	flows := slices.Clone(s.Flows)
-	flows = slices.DeleteFunc(flows, func(f collector.Flow) bool { return f.Netns != e.netns || !e.wanted(f.Device) || e.kept(f.Device) != f.Device })
+	flows = slices.DeleteFunc(flows, func(f collector.Flow) bool {
+		return f.Netns != e.netns || !e.wanted(f.Device) || e.kept(f.Device) != f.Device
+	})
 	slices.SortStableFunc(flows, func(a, b collector.Flow) int { return cmp.Compare(b.Packets, a.Packets) })
 	clear(p.share)
 	for _, f := range flows {
