@@ -184,7 +184,7 @@ func newSolver(ctx context.Context, p Problem) (*solver, error) {
 	s.group()
 	s.budget = budget{ctx: ctx, left: p.Steps, asked: p.Steps > 0}
 	if p.Steps == 0 {
-		s.left = max(items*len(p.CPUs)/8, 1500)
+		s.left = max(items*len(p.CPUs)/12, 1500)
 		if items*len(p.CPUs) <= 512 {
 			s.left = 20_000 // nothing is saved by less
 		}

@@ -138,12 +138,12 @@ func (s *solver) placeQueues() [][]int {
 		}
 		for q, w := range queues {
 			if id := d.IRQ[q]; id != Unused && w > 0 {
-				p.add(w, w, bins[s.index[id]], i, len(refs))
+				p.add(len(refs), w, w, bins[s.index[id]], i)
 				refs = append(refs, bucketRef{i, q})
 			}
 		}
 	}
-	p.sort()
+	p.trim(len(refs))
 	at, _ := p.solve()
 	out := make([][]int, len(s.Devices))
 	for i, d := range s.Devices {

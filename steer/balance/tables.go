@@ -79,7 +79,7 @@ func (s *solver) tablePacking(as []Assignment) *tables {
 		p.to[i], t.via[i] = to, via
 		for b, q := range d.Table { // homes are those of the start
 			if cpu := at[q]; cpu >= 0 && d.Buckets[b] > 0 {
-				p.add(d.Buckets[b]*d.cost(q), d.Buckets[b], bins[cpu], i, len(t.refs))
+				p.add(len(t.refs), d.Buckets[b]*d.cost(q), d.Buckets[b], bins[cpu], i)
 				t.refs = append(t.refs, bucketRef{i, b})
 			}
 		}
@@ -94,7 +94,7 @@ func (s *solver) tablePacking(as []Assignment) *tables {
 			}
 		}
 	}
-	p.sort()
+	p.trim(len(t.refs))
 	return t
 }
 
@@ -125,17 +125,24 @@ func (s *solver) tablesOf(t *tables, as []Assignment, bin []int32) []Assignment 
 	return as
 }
 
+// newPacking makes a packing of up to n items; those that add puts in are counted by trim.
 func (s *solver) newPacking(n int) *packing {
 	floats, ints := make([]float64, 2*n), make([]int32, 3*n)
 	return &packing{
 		budget: &s.budget, smt: s.SMT, bound: s.bound, floor: s.floor,
-		w: floats[:0:n], base: floats[n:n], home: ints[:0:n], kind: ints[n : n : 2*n], id: ints[2*n : 2*n],
+		w: floats[:n], base: floats[n:], home: ints[:n], kind: ints[n : 2*n], id: ints[2*n:],
 	}
 }
 
-func (p *packing) add(w, base float64, home, kind, id int) {
-	p.w, p.base = append(p.w, w), append(p.base, base)
-	p.home, p.kind, p.id = append(p.home, int32(home)), append(p.kind, int32(kind)), append(p.id, int32(id))
+// add puts item i in; indices are given from 0 up.
+func (p *packing) add(i int, w, base float64, home, kind int) {
+	p.w[i], p.base[i], p.home[i], p.kind[i], p.id[i] = w, base, int32(home), int32(kind), int32(i)
+}
+
+// trim leaves the first n items and sorts them.
+func (p *packing) trim(n int) {
+	p.w, p.base, p.home, p.kind, p.id = p.w[:n], p.base[:n], p.home[:n], p.kind[:n], p.id[:n]
+	p.sort()
 }
 
 // bins makes bins of the CPUs that each calls use with; load and busy are what stays on CPUs.
