@@ -24,6 +24,8 @@ const (
 	slack = 0.03
 	// coolest is how much the hottest CPU has to gain, in parts of what it does, for buckets to be moved.
 	coolest = 0.05
+	// short is the load of a CPU, all its work counted, from which it is short of time.
+	short = 0.85
 	// unplaced is where the IDs of CPUs begin that stand for those not known.
 	unplaced = 1 << 20
 	// solveFor bounds the search; its budget of steps ends it long before.
@@ -375,7 +377,7 @@ func (m *maker) solve(all []*steered) {
 		level.CPUs[i].Background = 0
 	}
 	r, err := balance.Solve(ctx, level)
-	if err == nil && hottest(p, r) > headroom[m.p.Goal] {
+	if err == nil && (hottest(p, r) > short || m.p.Goal == Latency) {
 		r, err = balance.Solve(ctx, p)
 	}
 	if err != nil {

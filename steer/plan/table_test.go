@@ -114,9 +114,9 @@ func TestTableMakesWayForOtherWorkOnlyWhereTimeIsShort(t *testing.T) {
 	if got := queueLoads(tableOf(t, even, "eth0"), slices.Repeat([]float64{20}, 12), 2); got[0] != 120 || got[1] != 120 {
 		t.Errorf("two CPUs with time: queues take %v ms, want as much each", got)
 	}
-	short := Make(loaded(append(slices.Repeat([]int{0}, 11), 1), []float64{660, 60}, "RX201", 0, 0.4))
-	if got := queueLoads(tableOf(t, short, "eth0"), slices.Repeat([]float64{60}, 12), 2); got[0]-got[1] < 200 {
-		t.Errorf("cpu 1 does 40 %% of other work: queues take %v ms, want less on it", got)
+	short := Make(loaded(append(slices.Repeat([]int{0}, 11), 1), []float64{880, 80}, "RX201", 0, 0.6))
+	if got := queueLoads(tableOf(t, short, "eth0"), slices.Repeat([]float64{80}, 12), 2); got[0]-got[1] < 400 {
+		t.Errorf("cpu 1 does 60 %% of other work: queues take %v ms, want less on it", got)
 	}
 }
 
