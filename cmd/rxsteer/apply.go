@@ -137,7 +137,7 @@ func (f *applyFlags) check() error {
 	return f.measureFlags.check()
 }
 
-func (f *applyFlags) options() apply.Options {
+func (f *applyFlags) options(e *env) apply.Options {
 	o := apply.Options{Allow: []plan.Risk{}, ConfirmWithin: f.confirmWithin, Window: f.window()}
 	for _, a := range f.allow {
 		o.Allow = append(o.Allow, plan.Risk(a))
@@ -145,7 +145,7 @@ func (f *applyFlags) options() apply.Options {
 	if f.confirmWithin > 0 {
 		// The watcher is there before the first write, so that a change that takes this process or
 		// its terminal away is undone too.
-		o.Begun = func(id string) error { return startWatcher(f.stateDir, id) }
+		o.Begun = func(id string) error { return e.startWatcher(f.stateDir, id) }
 	}
 	if f.duration == 0 {
 		return o
@@ -209,7 +209,7 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	}
 	m.watch = p
 	defer m.close()
-	res, applyErr := engine.Apply(ctx, pl, f.options())
+	res, applyErr := engine.Apply(ctx, pl, f.options(e))
 	p.end()
 	if err := m.close(); err != nil {
 		applyErr = errors.Join(applyErr, err)

@@ -15,6 +15,7 @@ func commands(e *env) []*cobra.Command {
 		planCommand(e),
 		applyCommand(e),
 		trialCommand(e),
+		persistCommand(e),
 		confirmCommand(e),
 		rollbackCommand(e),
 		historyCommand(e),
@@ -23,6 +24,7 @@ func commands(e *env) []*cobra.Command {
 		bundleCommand(e),
 		agentCommand(e),
 		watchCommand(e),
+		persistRunCommand(e),
 		manCommand(e),
 		versionCommand(e),
 	}

@@ -85,7 +85,7 @@ func TestHelp(t *testing.T) {
 					t.Errorf("line of %d columns: %s", n, line)
 				}
 			}
-			if !slices.Contains([]string{"", "help", "version", "completion", "watch"}, name) && !strings.Contains(stdout.String(), "Examples:") {
+			if !slices.Contains([]string{"", "help", "version", "completion", "watch", "persist-run"}, name) && !strings.Contains(stdout.String(), "Examples:") {
 				t.Error("help shows no example")
 			}
 		})

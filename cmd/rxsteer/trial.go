@@ -73,7 +73,7 @@ Exit status 4 says that nothing was kept.`,
 		case copies < 1 || copies > 1024:
 			return usage("--copies %d: want 1 … 1024", copies)
 		}
-		o := apply.TrialOptions{Options: f.options(), Rounds: rounds, Copies: copies}
+		o := apply.TrialOptions{Options: f.options(e), Rounds: rounds, Copies: copies}
 		o.Windows = max((o.Windows+rounds-1)/rounds, 3)
 		if len(command) > 0 {
 			run, err := newCommandLoad(command)

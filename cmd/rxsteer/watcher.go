@@ -2,23 +2,56 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rxsteer/rxsteer/internal/host/systemd"
 	"github.com/rxsteer/rxsteer/steer/apply"
 )
 
-// startWatcher starts this program again as a process of its own session, without a
-// terminal, that undoes an unconfirmed transaction in time. It is the one place
-// where rxsteer starts a process, and only ever itself.
-func startWatcher(dir, id string) error {
+// startWatcher starts this program again so that it undoes an unconfirmed transaction in time whatever
+// becomes of this process, its terminal, session or login: as a transient unit of systemd where that runs,
+// else as a process of its own session.
+func (e *env) startWatcher(dir, id string) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	if err := e.watchAsUnit(exe, dir, id); err == nil {
+		return nil
+	} else if !errors.Is(err, errNoUnit) {
+		fmt.Fprintf(e.stderr, "rxsteer: watched by a process, not by a unit: %v\n", err)
+	}
+	return watchDetached(exe, dir, id)
+}
+
+var errNoUnit = errors.New("no unit can watch here")
+
+// watchAsUnit cannot be had without systemd, nor in another network namespace than systemd's, where the
+// names of a transaction mean other devices.
+func (e *env) watchAsUnit(exe, dir, id string) error {
+	ours, err1 := e.fs.Readlink("/proc/self/ns/net")
+	theirs, err2 := e.fs.Readlink("/proc/1/ns/net")
+	if !systemd.Running(e.fs) || err1 != nil || err2 != nil || ours != theirs {
+		return errNoUnit
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), systemdWait)
+	defer cancel()
+	m, err := systemd.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	unit := fmt.Sprintf("rxsteer-watch-%s-%d.service", id, os.Getpid())
+	return m.Run(ctx, unit, "rxsteer: undo transaction "+id+" unless confirmed", []string{exe, "watch", "--state-dir", dir, id})
+}
+
+// watchDetached is the one place where rxsteer starts a process of its own, and only ever itself.
+func watchDetached(exe, dir, id string) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("start watcher: %w", err)

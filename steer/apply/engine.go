@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -1080,6 +1081,14 @@ func Watch(ctx context.Context, c Config, id string) (*Result, error) {
 }
 
 func overdue(ctx context.Context, c Config, id string) (*Result, error) {
+	// To open reads the whole host: not while somebody is at work.
+	lock, err := acquire(filepath.Join(cmp.Or(c.Dir, DefaultDir), lockFile))
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", id, err)
+	}
+	if err := lock.Close(); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", id, err)
+	}
 	e, err := Open(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", id, err)

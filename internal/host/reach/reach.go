@@ -359,3 +359,18 @@ func (h Host) parentsSSH() string {
 	}
 	return ""
 }
+
+// Epoch is a text that changes when an interface is created again, loses or gains its link, or gets
+// another number of queues; "" while it is not there.
+func (h Host) Epoch(device string) string {
+	dir := "/sys/class/net/" + device
+	index := h.text(dir + "/ifindex")
+	if index == "" {
+		return ""
+	}
+	queues, err := h.FS.ReadDir(dir + "/queues")
+	if err != nil {
+		queues = nil
+	}
+	return fmt.Sprintf("index %s, %s carrier changes, %d queues", index, h.text(dir+"/carrier_changes"), len(queues))
+}
