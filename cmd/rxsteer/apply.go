@@ -249,7 +249,7 @@ func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args 
 		return nil, nil, err
 	}
 	if len(policy.Risks) == 0 { // what apply would refuse is not planned
-		policy.Risks = append(f.options().Allow, plan.NoRisk)
+		policy.Risks = append(f.options(e).Allow, plan.NoRisk)
 	}
 	if f.duration == 0 {
 		return nil, nil, usage("--for 0 judges nothing, and without measuring no plan can be made: give a PLAN")
