@@ -70,7 +70,18 @@ func (p *Programs) AttachCalibrated() (Costs, error) {
 		done <- outcome{costs, err}
 	}()
 	o := <-done
+	p.costs = o.costs
 	return o.costs, o.err
+}
+
+// Costs are those AttachCalibrated found; before it those of a slow machine.
+func (p *Programs) Costs() Costs {
+	if p.costs == (Costs{}) {
+		costs := slow
+		costs.Why = "it was not tried"
+		return costs
+	}
+	return p.costs
 }
 
 func (p *Programs) calibrate(l *loop) (Costs, error) {
@@ -113,10 +124,10 @@ func (p *Programs) calibrate(l *loop) (Costs, error) {
 	}
 	base := quiet(off)
 	full, least := quiet(looked)-base, quiet(passed)-base
-	// On a machine that was interrupted all the time the differences may be less than nothing: at least what a
-	// fast one takes.
+	// On a machine that was interrupted all the time the differences may be anything: at least what a fast one takes,
+	// and passing by is at most half of looking, for it is half of the work.
 	full = max(full, least, 60)
-	least = max(least, full/8)
+	least = min(max(least, full/8), full/2)
 	return Costs{
 		Run:      Cost{full * runLooked, least * runPassed},
 		Poll:     Cost{full * pollLooked, least * pollPassed},
@@ -125,10 +136,10 @@ func (p *Programs) calibrate(l *loop) (Costs, error) {
 	}, nil
 }
 
-// quiet is the first quartile: what interrupted a batch only ever adds.
+// quiet is the least of ten: what interrupted a batch only ever adds.
 func quiet(ns []float64) float64 {
 	slices.Sort(ns)
-	return ns[len(ns)/4]
+	return ns[len(ns)/10]
 }
 
 // loop is a socket that sends to itself: each send runs one NET_RX softirq with one poll within the call.

@@ -35,6 +35,7 @@ type Programs struct {
 	irqs    *ebpf.Map
 	runs    *ebpf.Map
 	cpuKeys []uint32 // scratch of Read
+	costs   Costs
 }
 
 // Load loads the programs; nothing runs before Attach. The error is

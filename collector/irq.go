@@ -44,6 +44,9 @@ func (d *difference) irqs() {
 			}
 			q := at(int(k.Irq), int(k.Cpu))
 			q.Time = now.Time - was[k].Time
+			if looked := now.Count - was[k].Count; d.cur.thin != nil && d.cur.thin.thinned && looked < q.Count {
+				q.Time = scaled(q.Time, float64(q.Count)/float64(looked))
+			}
 			if !told {
 				q.Count = now.Count - was[k].Count
 			}

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -34,9 +35,10 @@ func Merge(samples ...*Sample) *Sample {
 	learned := index[linkKey, Link]{}
 	buckets := index[costKey, DeviceBuckets]{}
 	noted := map[Unmeasured]bool{}
+	m.Level = mergedLevel(samples)
+	m.Cost = mergeCosts(samples)
 	for _, s := range samples {
 		m.Interval += s.Interval
-		m.Level = min(m.Level, s.Level)
 		m.SinceBoot, m.Untimed = m.SinceBoot || s.SinceBoot, m.Untimed || s.Untimed
 		for i := range s.CPUs {
 			cpus.at(s.CPUs[i].CPU).add(&s.CPUs[i])
@@ -108,6 +110,7 @@ func Merge(samples ...*Sample) *Sample {
 	}
 	m.CPUs = cpus.sorted(compareCPUs)
 	m.NAPIs = napis.sorted(compareNAPIs)
+	m.scaleUnseen()
 	m.IRQs = irqs.sorted(compareIRQs)
 	m.Devices = devices.sorted(compareDevices)
 	if len(drivers) > 0 {
@@ -125,6 +128,93 @@ func Merge(samples ...*Sample) *Sample {
 	}
 	if len(learned) > 0 {
 		m.Learned = learned.sorted(compareLinks)
+	}
+	return m
+}
+
+// unwatched says that the overhead budget had nothing attached in the interval.
+func (s *Sample) unwatched() bool { return s.Level == 0 && s.Cost != nil && s.Cost.Duty == 0 }
+
+// mergedLevel is the lowest of those that were watched: these stand for the rest.
+func mergedLevel(samples []*Sample) int {
+	level, watched := 0, false
+	for _, s := range samples {
+		if s.unwatched() {
+			continue
+		}
+		if !watched || s.Level < level {
+			level = s.Level
+		}
+		watched = true
+	}
+	return level
+}
+
+// scaleUnseen lets a CPU's runs that were looked at stand for those in intervals when none was.
+func (s *Sample) scaleUnseen() {
+	if s.Level == 0 {
+		return
+	}
+	for i := range s.CPUs {
+		c := &s.CPUs[i]
+		ran := c.SoftirqRuns[NetRX]
+		if c.Unseen == 0 || c.Unseen >= ran || c.SoftirqTime[NetRX] == 0 {
+			continue
+		}
+		factor := float64(ran) / float64(ran-c.Unseen)
+		c.Unseen = 0
+		c.scaleRX(factor)
+		for j := range s.NAPIs {
+			if n := &s.NAPIs[j]; n.CPU == c.CPU && n.Polls > 0 {
+				n.scaleRX(factor)
+			}
+		}
+	}
+}
+
+// mergeCosts weighs by time; the error is that of a sum of independent parts.
+func mergeCosts(samples []*Sample) *Cost {
+	var m *Cost
+	var total, watched, square float64
+	hottest := map[int]float64{}
+	said := map[string]bool{}
+	for _, s := range samples {
+		if s.Cost == nil {
+			continue
+		}
+		if m == nil {
+			m = &Cost{}
+		}
+		t, c := float64(s.Interval), s.Cost
+		total += t
+		m.Budget, m.Rate, m.PerEvent = c.Budget, max(m.Rate, c.Rate), c.PerEvent
+		hottest[c.CPU] += t * c.Hottest
+		m.Mean += t * c.Mean
+		m.Reader += t * c.Reader
+		m.Duty += t * c.Duty
+		m.DutyPackets += t * c.DutyPackets
+		if c.Duty > 0 {
+			watched += t
+			square += t * t * c.Error * c.Error
+		}
+		for _, text := range c.Thinned {
+			if !said[text] && len(m.Thinned) < 16 {
+				said[text] = true
+				m.Thinned = append(m.Thinned, text)
+			}
+		}
+	}
+	if m == nil || total == 0 {
+		return m
+	}
+	for cpu, ns := range hottest {
+		if share := ns / total; share > m.Hottest || share == m.Hottest && cpu < m.CPU {
+			m.Hottest, m.CPU = share, cpu
+		}
+	}
+	m.Mean, m.Reader, m.Duty, m.DutyPackets = m.Mean/total, m.Reader/total, m.Duty/total, m.DutyPackets/total
+	if watched > 0 {
+		m.Error = math.Sqrt(square) / watched
 	}
 	return m
 }
@@ -157,6 +247,7 @@ func (c *CPU) add(o *CPU) {
 		c.SoftirqRuns[v] += o.SoftirqRuns[v]
 	}
 	c.Untraced += o.Untraced
+	c.Unseen += o.Unseen
 	c.Tail += o.Tail
 	for i := range c.RunsIn {
 		c.RunsIn[i] += o.RunsIn[i]

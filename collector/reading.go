@@ -25,6 +25,7 @@ type Reading struct {
 	Protocols  map[string]uint64 // as Sample.Protocols, cumulative
 	Netns      uint64            // inode of the namespace that Devices are in, 0 not known
 	BPF        *bpf.Counters
+	thin       *thinness // of BPF since the reading before; nil: all was looked at
 	Unmeasured []Unmeasured
 }
 
@@ -90,7 +91,11 @@ func Between(prev, cur *Reading, rxQueue func(netns uint64, ifindex int, napiID 
 	d.drivers()
 	d.tcp()
 	d.protocols()
-	if prev.BPF != nil && cur.BPF != nil {
+	switch {
+	case prev.BPF == nil || cur.BPF == nil:
+	case cur.thin != nil && cur.thin.none:
+		d.unwatched()
+	default:
 		d.s.Level = 1
 		d.napis()
 		d.lost()

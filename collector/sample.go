@@ -90,10 +90,14 @@ type CPU struct {
 	SoftirqTime [10]uint64 `json:"softirq_ns"`
 	SoftirqRuns [10]uint64 `json:"softirq_runs"`
 	// Untraced are NET_RX runs the kernel counted but did not call our programs in
-	// (docs/known-issues.md). A few may be runs between the reading of one counter and of the
+	// (docs/known-issues.md), or passed by
+	// (see Cost). A few may be runs between the reading of one counter and of the
 	// other. Where they are many, Unmeasured says so and NET_RX times, contexts and polls of
 	// this CPU are scaled up to all runs.
 	Untraced uint64 `json:"untraced_runs,omitempty"`
+	// Unseen are NET_RX runs for which the times, polls and contexts of this CPU do not stand: none of the interval was
+	// looked at. Merge lets those of other intervals stand for them.
+	Unseen uint64 `json:"unseen_runs,omitempty"`
 	// Tail is NET_RX time after the last poll of a run: GRO flush, deferred frees, RPS IPIs.
 	Tail uint64 `json:"tail_ns"`
 	// RunsIn and TimeIn split NET_RX by Context.

@@ -28,6 +28,9 @@ type Config struct {
 	// BPF programs, 2 buckets and flows of the devices of RSS. Where 1 is refused, samples are of
 	// level 0 and say why; where 2 is, of level 1.
 	Level int
+	// Overhead is the share of each CPU's time that measuring may take (0.01: 1 %); 0 means unlimited. To stay inside
+	// it, events are passed by and what is known of the rest is scaled up: see Sample.Cost.
+	Overhead float64
 	// Interval of Run's samples; 0 means one second.
 	Interval time.Duration
 	// RXQueue tells the rx queue of a NAPI, -1 not known; nil knows none. It is
@@ -73,6 +76,11 @@ type Sampler struct {
 	owners   ownerSource
 	window   window                // of Buckets
 	costs    atomic.Pointer[costs] // of the last sample that knows any
+	budget   *budget               // nil: no programs that can be thinned
+	before   *Reading              // of the events before the programs were loaded and after; nil: not seen
+	loaded   *Reading
+	ticked   bpf.Counters // of tick, to be overwritten
+	climb    atomic.Int64 // Unix ns until which all detail is asked for
 }
 
 // New returns a Sampler that has touched nothing yet.
@@ -80,22 +88,26 @@ func New(cfg Config) *Sampler {
 	if cfg.Interval <= 0 {
 		cfg.Interval = time.Second
 	}
-	if cfg.Attach == nil {
-		cfg.Attach = attach
-	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Sampler{cfg: cfg, ready: make(chan struct{})}
+	s := &Sampler{cfg: cfg, ready: make(chan struct{})}
+	if cfg.Attach == nil {
+		s.cfg.Attach = s.attach
+	}
+	return s
 }
 
-// attach loads and attaches the programs of package bpf.
-func attach() (Programs, []Unmeasured, error) {
+// attach loads and attaches the programs of package bpf. While they are loaded (some 50 ms) it sees how many events
+// there are, and so what the programs will cost.
+func (s *Sampler) attach() (Programs, []Unmeasured, error) {
+	s.before, s.loaded = s.eventsNow(), nil
 	p, err := bpf.Load(bpf.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := p.Attach(); err != nil {
+	s.loaded = s.eventsNow()
+	if _, err := p.AttachCalibrated(); err != nil {
 		return nil, nil, errors.Join(err, p.Close())
 	}
 	var missing []Unmeasured
@@ -124,10 +136,15 @@ func (s *Sampler) Run(ctx context.Context) (err error) {
 	close(s.ready)
 	ticker := time.NewTicker(s.cfg.Interval)
 	defer ticker.Stop()
+	control := time.NewTimer(reaction)
+	defer control.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-control.C:
+			control.Reset(s.tick())
+			continue
 		case <-ticker.C:
 		}
 		sample, err := s.next()
@@ -149,11 +166,19 @@ func (s *Sampler) Sample(ctx context.Context, d time.Duration) (_ *Sample, err e
 	defer func() { err = errors.Join(err, s.stop()) }()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	control := time.NewTimer(reaction)
+	defer control.Stop()
 	var ended error
-	select {
-	case <-ctx.Done():
-		ended = fmt.Errorf("measure for %v: %w", d, ctx.Err())
-	case <-timer.C:
+	for waiting := true; waiting; {
+		select {
+		case <-ctx.Done():
+			ended = fmt.Errorf("measure for %v: %w", d, ctx.Err())
+			waiting = false
+		case <-control.C:
+			control.Reset(s.tick())
+		case <-timer.C:
+			waiting = false
+		}
 	}
 	sample, err := s.next()
 	if err != nil {
@@ -165,8 +190,8 @@ func (s *Sampler) Sample(ctx context.Context, d time.Duration) (_ *Sample, err e
 // start attaches what the level asks for and takes the first reading.
 func (s *Sampler) start() error {
 	s.stale, s.drivers, s.refused = stale{}, driverSource{}, nil
-	s.tcp = tcpSource{}
 	s.owners = ownerSource{}
+	s.tcp, s.budget = tcpSource{}, nil
 	if s.cfg.Level < 1 {
 		s.missing = withoutBPF("level 0 was asked for: no BPF programs are attached")
 	} else {
@@ -180,7 +205,64 @@ func (s *Sampler) start() error {
 	if s.prev, err = s.read(); err != nil {
 		return errors.Join(err, s.stop())
 	}
+	if p, ok := s.programs.(thinner); ok && s.prev.BPF != nil {
+		s.budget = newBudget(s.cfg.Overhead, p, s.cfg.FS, len(s.prev.BPF.CPUs), s.prev.At)
+		s.budget.last = eventsOf(s.prev.BPF)
+		if s.cfg.Overhead > 0 && s.loaded != nil {
+			rate, _ := s.budget.plan(s.budget.kernelLoads(s.before, s.loaded))
+			if err := s.budget.look(s.prev.At, rate); err != nil {
+				return errors.Join(err, s.stop())
+			}
+		}
+	}
 	return nil
+}
+
+// eventsNow reads what the kernel counts of the events that the programs see.
+func (s *Sampler) eventsNow() *Reading {
+	r := &Reading{At: s.cfg.Now()}
+	r.readSoftirqs(s.cfg.FS)
+	r.readInterrupts(s.cfg.FS)
+	return r
+}
+
+// Climb asks for all detail at once and for d, whatever it costs: what that is above the budget is saved afterwards.
+// It may be called from another goroutine than Run's.
+func (s *Sampler) Climb(d time.Duration) { s.climb.Store(s.cfg.Now().Add(d).UnixNano()) }
+
+// tick lets the budget answer to the traffic between samples, and returns when to do so again.
+func (s *Sampler) tick() time.Duration {
+	if s.budget == nil || s.budget.share <= 0 || s.programs == nil {
+		return time.Hour
+	}
+	start := s.cfg.Now()
+	if s.programs.Read(&s.ticked) != nil {
+		return time.Hour // the next sample says so
+	}
+	s.thin(start, &s.ticked, false)
+	return max(reaction, driverShare*s.cfg.Now().Sub(start))
+}
+
+// thin has the budget charge what happened and decide on what comes.
+func (s *Sampler) thin(now time.Time, c *bpf.Counters, sampled bool) {
+	loads := s.budget.account(now, c)
+	s.thinNext(now, loads, sampled)
+}
+
+func (s *Sampler) thinNext(now time.Time, loads []load, sampled bool) {
+	if until := time.Unix(0, s.climb.Load()); until.After(now) {
+		s.budget.climb = until
+	}
+	if err := s.budget.decide(now, loads, sampled); err != nil {
+		// Programs that cannot be thinned must not stay.
+		s.giveUp(err)
+	}
+}
+
+// giveUp goes on at level 0.
+func (s *Sampler) giveUp(err error) {
+	s.refused = errors.Join(err, s.programs.Close())
+	s.programs, s.budget, s.missing = nil, nil, withoutBPF(s.refused.Error())
 }
 
 // withoutBPF lists what only the programs can tell.
@@ -209,9 +291,18 @@ func (s *Sampler) next() (*Sample, error) {
 	if err != nil {
 		return nil, err
 	}
+	var loads []load
+	if s.budget != nil {
+		loads = s.budget.account(cur.At, cur.BPF)
+		cur.thin = s.budget.thinness()
+	}
 	sample := Between(s.prev, cur, s.cfg.RXQueue)
 	s.takeSpread(sample)
-	if cur.BPF != nil {
+	if s.budget != nil {
+		sample.Cost = s.budget.cost(sample)
+		s.thinNext(cur.At, loads, true)
+	}
+	if cur.BPF != nil && s.programs != nil {
 		s.forget(cur)
 	}
 	s.spare, s.prev = s.prev.BPF, cur
@@ -231,8 +322,7 @@ func (s *Sampler) read() (*Reading, error) {
 		s.spare = nil
 		if err := s.programs.Read(counters); err != nil {
 			counters = nil
-			s.refused = errors.Join(err, s.programs.Close())
-			s.programs, s.missing = nil, withoutBPF(s.refused.Error())
+			s.giveUp(err)
 		}
 	}
 	r := ReadHost(s.cfg.FS, now)

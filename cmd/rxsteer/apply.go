@@ -80,6 +80,7 @@ because the host moved on since the plan was made.`,
 // add adds the flags that apply and trial share.
 func (f *applyFlags) add(c *cobra.Command, e *env) {
 	addLevel(c, &f.level)
+	addOverhead(c, &f.overhead)
 	f.wish = addWish(c)
 	c.Flags().StringSliceVar(&f.ifaces, "interface", nil, "without PLAN: look only at these `IFACES`")
 	c.RegisterFlagCompletionFunc("interface", e.completeInterfaces)
@@ -160,6 +161,7 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 		return err
 	}
 	defer h.close()
+	h.overhead = f.overhead
 	pl, report, err := e.choosePlan(ctx, h, f, args)
 	if err != nil {
 		return err

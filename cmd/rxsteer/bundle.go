@@ -46,6 +46,7 @@ names of interfaces, drivers and programs stay.`,
 	c.Flags().BoolVar(&mask, "mask", false, "replace addresses and the host's name")
 	c.Flags().DurationVar(&m.duration, "for", 5*time.Second, "`TIME` between the two points")
 	addLevel(c, &m.level)
+	addOverhead(c, &m.overhead)
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if err := m.check(); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 type measureFlags struct {
 	duration time.Duration
 	level    int
+	overhead overhead
 	from     string         // folder or archive of texts instead of this host
 	baseline *knob.Snapshot // to compare settings with, nil none
 }
@@ -39,11 +41,37 @@ func addMeasure(c *cobra.Command) *measureFlags {
 	m := &measureFlags{}
 	c.Flags().DurationVar(&m.duration, "for", 10*time.Second, "measure for this `TIME`")
 	addLevel(c, &m.level)
+	addOverhead(c, &m.overhead)
 	return m
 }
 
 func addLevel(c *cobra.Command, level *int) {
 	c.Flags().IntVar(level, "level", 1, "attention `LEVEL`: 1 attaches the per-poll BPF programs, 0 reads the kernel's counters only")
+}
+
+// addOverhead adds what measuring may cost.
+func addOverhead(c *cobra.Command, o *overhead) {
+	*o = collector.DefaultOverhead
+	c.Flags().Var(o, "overhead", "measuring may take this `SHARE` of each CPU's time: it looks less closely rather than take more; 0 sets no limit")
+}
+
+// overhead is a share of each CPU's time, as "1%" or "0.01".
+type overhead float64
+
+func (o *overhead) Type() string   { return "share" }
+func (o *overhead) String() string { return strconv.FormatFloat(100*float64(*o), 'g', 6, 64) + "%" }
+
+func (o *overhead) Set(text string) error {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v == 0 || v >= 0.0001 && v <= 1) {
+		return errors.New("want 0.01% … 100%, or 0 for no limit")
+	}
+	*o = overhead(v)
+	return nil
 }
 
 // Measuring shorter than this says nothing: /proc/stat counts in ticks of 10 ms.
@@ -267,6 +295,7 @@ func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what s
 // refused is an error: a person who did not ask for less should not get less.
 func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window time.Duration, what string, each func(*collector.Sample) error) error {
 	ring := collector.NewRing(1)
+	h.overhead = m.overhead
 	s := e.newSampler(h, m.level, window, ring)
 	samples, cancel := ring.Subscribe()
 	defer cancel()
@@ -315,7 +344,7 @@ func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window 
 
 func (e *env) newSampler(h *hostRooms, level int, interval time.Duration, ring *collector.Ring) *collector.Sampler {
 	c := collector.Config{
-		FS: e.fs, Level: level, Interval: interval, Ring: ring, RXQueue: h.rxQueue, Attach: e.attach,
+		FS: e.fs, Level: level, Overhead: float64(h.overhead), Interval: interval, Ring: ring, RXQueue: h.rxQueue, Attach: e.attach,
 		Connections: sockdiag.TCP,
 	}
 	if h.ethtool != nil {

@@ -46,6 +46,7 @@ addresses of the busiest connections; rxsteer bundle --mask leaves them out.`,
 	c.Flags().DurationVar(&m.duration, "for", time.Minute, "record for this `TIME`")
 	c.Flags().DurationVar(&interval, "interval", time.Second, "take a sample every `TIME`")
 	addLevel(c, &m.level)
+	addOverhead(c, &m.overhead)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := m.check(); err != nil {
 			return err
@@ -79,7 +80,7 @@ func (e *env) record(ctx context.Context, file string, m *measureFlags, interval
 	defer func() { err = errors.Join(err, f.Close()) }()
 	name, _ := os.Hostname() // "" where the kernel does not tell
 	w, err := record.NewWriter(f, record.Header{
-		Program: versionText(), Host: states.last.Snapshot.Host, Name: name, Started: e.now().UTC(), Interval: interval, Level: m.level,
+		Program: versionText(), Host: states.last.Snapshot.Host, Name: name, Started: e.now().UTC(), Interval: interval, Level: m.level, Overhead: float64(m.overhead),
 	})
 	if err != nil {
 		return err

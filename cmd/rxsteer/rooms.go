@@ -37,6 +37,8 @@ type hostRooms struct {
 	// for a process that outlives devices.
 	refresh time.Duration
 	read    time.Time // when the map was read
+	// overhead is what samplers may take.
+	overhead overhead
 }
 
 func (h *hostRooms) close() {
@@ -157,7 +159,7 @@ func (h *hostRooms) topology() (*topo.Topology, error) {
 
 // openHost opens what can be opened; what cannot makes settings unknown, with the reason.
 func (e *env) openHost() (*hostRooms, error) {
-	h := &hostRooms{fs: e.fs, sources: nic.Sources{FS: e.fs}}
+	h := &hostRooms{fs: e.fs, overhead: collector.DefaultOverhead, sources: nic.Sources{FS: e.fs}}
 	config := knob.Config{FS: e.fs, Now: e.now}
 	if c, err := ethtool.New(); err == nil {
 		h.closers = append(h.closers, c.Close)

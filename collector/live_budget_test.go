@@ -1,0 +1,163 @@
+package collector
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rxsteer/rxsteer/internal/testnet"
+)
+
+// shareOf is each NAPI's part of a device's receive time, and its 99th percentile's bucket of poll time.
+func shareOf(s *Sample, netns uint64) (share map[uint64]float64, p99 map[uint64]int, polls uint64) {
+	share, p99 = map[uint64]float64{}, map[uint64]int{}
+	hists := map[uint64]*Histogram{}
+	total := 0.0
+	for i := range s.NAPIs {
+		n := &s.NAPIs[i]
+		if n.Netns != netns {
+			continue
+		}
+		share[n.Pointer] += float64(n.Time)
+		total += float64(n.Time)
+		polls += n.Polls
+		if hists[n.Pointer] == nil {
+			hists[n.Pointer] = &Histogram{}
+		}
+		hists[n.Pointer].Add(&n.TimeHist)
+	}
+	for p := range share {
+		share[p] /= total
+		var all, sum uint64
+		for _, n := range hists[p] {
+			all += n
+		}
+		for b, n := range hists[p] {
+			if sum += n; float64(sum) >= 0.99*float64(all) {
+				p99[p] = b
+				break
+			}
+		}
+	}
+	return share, p99, polls
+}
+
+// TestLiveThinnedIsAccurate compares a thinned sampler with one at full detail, on the same traffic at the same time.
+func TestLiveThinnedIsAccurate(t *testing.T) {
+	testnet.NeedTun(t)
+	for _, tc := range []struct {
+		name    string
+		part    float64 // of what full detail costs
+		samples int
+		pause   func(i int) time.Duration // after each 30 frames
+	}{
+		{"steady", 0.6, 6, func(int) time.Duration { return 500 * time.Microsecond }},
+		{"bursts", 0.6, 6, func(i int) time.Duration {
+			if i%100 == 99 {
+				return 150 * time.Millisecond
+			}
+			return 0
+		}},
+		// As fast as it goes, and so small a budget that windows it must be.
+		{"storm", 0.1, 26, func(int) time.Duration { return 0 }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := testnet.New(t)
+			dev, err := ns.NewTAP("rx0", 3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dev.Close()
+			var stop atomic.Bool
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				runtime.LockOSThread() // never unlocked: the thread ends with its affinity
+				var set unix.CPUSet
+				set.Set(runtime.NumCPU() - 1)
+				_ = unix.SchedSetaffinity(0, &set)
+				for i := 0; !stop.Load(); i++ {
+					for j := range 30 {
+						queue := 0
+						switch {
+						case j >= 27:
+							queue = 2
+						case j >= 18:
+							queue = 1
+						}
+						if dev.Inject(queue, frame()) != nil {
+							return
+						}
+					}
+					if d := tc.pause(i); d > 0 {
+						time.Sleep(d)
+					}
+				}
+			})
+			defer wg.Wait()
+			defer stop.Store(true)
+			first, err := New(Config{FS: ns.FS(), Level: 1}).Sample(t.Context(), 2*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			budget := tc.part * first.Cost.Hottest
+			var samples [2][]*Sample
+			var running sync.WaitGroup
+			for k, overhead := range []float64{0, budget} {
+				running.Go(func() {
+					ring := NewRing(tc.samples)
+					s := New(Config{FS: ns.FS(), Level: 1, Overhead: overhead, Ring: ring})
+					ctx, cancel := context.WithTimeout(context.Background(), time.Duration(tc.samples)*time.Second+900*time.Millisecond)
+					defer cancel()
+					if err := s.Run(ctx); err != nil {
+						t.Error(err)
+					}
+					if s.Refused() != nil {
+						t.Error(s.Refused())
+					}
+					samples[k] = ring.Window(time.Hour)
+				})
+			}
+			running.Wait()
+			if t.Failed() {
+				return
+			}
+			full, thin := Merge(samples[0]...), Merge(samples[1]...)
+			share, p99, polls := shareOf(full, ns.Inode())
+			share2, p992, polls2 := shareOf(thin, ns.Inode())
+			t.Logf("full: %d polls, cost %+v", polls, full.Cost)
+			t.Logf("thin: %d polls, cost %+v", polls2, thin.Cost)
+			if len(share) != 3 || len(share2) != 3 || polls < 20_000 {
+				t.Fatalf("%d and %d queues, %d polls: the traffic is not what this is a test of", len(share), len(share2), polls)
+			}
+			if thin.Cost.Duty > 0.8 || full.Cost.Duty != 1 {
+				t.Fatalf("duty %.2f at a budget of %.4f where full detail costs %.4f: nothing was thinned", thin.Cost.Duty, budget, full.Cost.Hottest)
+			}
+			if thin.Cost.Hottest > 1.25*budget {
+				t.Errorf("it cost %.4f of CPU %d, budget %.4f", thin.Cost.Hottest, thin.Cost.CPU, budget)
+			}
+			for p, want := range share {
+				if got := share2[p]; math.Abs(got-want) > 0.03 {
+					t.Errorf("a queue's share of time: %.3f thinned, %.3f in full", got, want)
+				}
+				if d := p992[p] - p99[p]; d < -1 || d > 1 {
+					t.Errorf("a queue's p99: bucket %d thinned, %d in full", p992[p], p99[p])
+				}
+			}
+			// Totals stand for all: within what the error and the traffic's own changes allow.
+			if r := float64(polls2) / float64(polls); r < 0.8 || r > 1.2 {
+				t.Errorf("%d polls thinned, %d in full", polls2, polls)
+			}
+			// What the kernel counts is exact with or without.
+			if i := slices.IndexFunc(thin.Devices, func(d Device) bool { return d.Name == "rx0" }); i < 0 || thin.Devices[i].RXPackets < polls/2 {
+				t.Error("rx0's packets are not those of the kernel")
+			}
+		})
+	}
+}
