@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -150,8 +151,10 @@ func TestLiveThinnedIsAccurate(t *testing.T) {
 					t.Errorf("a queue's p99: bucket %d thinned, %d in full", p992[p], p99[p])
 				}
 			}
-			// Totals stand for all: within what the error and the traffic's own changes allow.
-			if r := float64(polls2) / float64(polls); r < 0.8 || r > 1.2 {
+			// Totals too, where runs were drawn at random all the time. A window may meet other work of this CPU than
+			// the rest of the time: then only the queues' shares stand for it.
+			windows := strings.Contains(strings.Join(thin.Cost.Thinned, "; "), "windows")
+			if r := float64(polls2) / float64(polls); !windows && (r < 0.9 || r > 1.1) {
 				t.Errorf("%d polls thinned, %d in full", polls2, polls)
 			}
 			// What the kernel counts is exact with or without.

@@ -111,6 +111,7 @@ func Merge(samples ...*Sample) *Sample {
 	m.CPUs = cpus.sorted(compareCPUs)
 	m.NAPIs = napis.sorted(compareNAPIs)
 	m.scaleUnseen()
+	m.addWindowError(samples)
 	m.IRQs = irqs.sorted(compareIRQs)
 	m.Devices = devices.sorted(compareDevices)
 	if len(drivers) > 0 {
@@ -169,6 +170,48 @@ func (s *Sample) scaleUnseen() {
 				n.scaleRX(factor)
 			}
 		}
+	}
+}
+
+// addWindowError widens the error by how much the traffic in intervals that were watched and in those that were not
+// differed: in packets per NET_RX run, which the kernel counts in both.
+func (s *Sample) addWindowError(samples []*Sample) {
+	if s.Cost == nil || s.Level == 0 {
+		return
+	}
+	type traffic struct{ runs, packets float64 }
+	var unseen map[int]traffic
+	for _, x := range samples {
+		if !x.unwatched() {
+			continue
+		}
+		if unseen == nil {
+			unseen = map[int]traffic{}
+		}
+		for i := range x.CPUs {
+			c := &x.CPUs[i]
+			t := unseen[c.CPU]
+			unseen[c.CPU] = traffic{t.runs + float64(c.SoftirqRuns[NetRX]), t.packets + float64(c.Processed)}
+		}
+	}
+	if unseen == nil {
+		return
+	}
+	var total, off float64
+	for i := range s.CPUs {
+		c := &s.CPUs[i]
+		t := float64(c.SoftirqTime[NetRX])
+		total += t
+		u := unseen[c.CPU]
+		seen := traffic{float64(c.SoftirqRuns[NetRX]) - u.runs, float64(c.Processed) - u.packets}
+		if u.runs == 0 || seen.runs <= 0 || u.packets == 0 && seen.packets == 0 {
+			continue
+		}
+		a, b := seen.packets/seen.runs, u.packets/u.runs
+		off += t * u.runs / (u.runs + seen.runs) * math.Abs(a-b) / max(a, b)
+	}
+	if total > 0 {
+		s.Cost.Error = math.Hypot(s.Cost.Error, off/total)
 	}
 }
 
