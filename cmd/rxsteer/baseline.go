@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 
@@ -84,11 +86,13 @@ func baselineCheck(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "check FILE",
 		Short:   "Show what differs from a saved baseline (exit status 3)",
-		Long:    "Show what differs from a saved baseline, on the interfaces it holds. Exit status 3\nsays that something does. Each difference has the severity of its setting: critical\nwhere it decides which CPUs can receive, info where it matters little.",
+		Long:    "Show what differs from a saved baseline, on the interfaces it holds. Exit status 3\nsays that something does. Each difference has the severity of its setting: critical\nwhere it decides which CPUs can receive, info where it matters little, and the time at\nwhich a check saw it first, as far as checks were made since the boot.",
 		Example: "  rxsteer baseline check good.json\n  rxsteer baseline check good.json -o json | jq '.[].target'",
 		Args:    cobra.ExactArgs(1),
 	}
 	out := addOutput(c, "json")
+	dir := ""
+	addStateDir(c, &dir)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
 			return err
@@ -106,11 +110,15 @@ func baselineCheck(e *env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		diff := diagnose.Drifted(was, now, nil)
+		seen, why := sight(dir, was, now, e.now())
+		diff := diagnose.Drifted(was, now, seen.First)
 		if out.format == "json" {
 			err = printJSON(e.stdout, diff)
 		} else {
-			printDrift(e.stdout, was, now, diff)
+			printDrift(e.stdout, was, now, diff, seen)
+			if why != "" && len(diff) > 0 {
+				wrap(e.stdout, e.textWidth(), "", "", "Since when is not remembered for the next check: "+why)
+			}
 		}
 		if err == nil && len(diff) > 0 {
 			err = exitWith(exitFindings)
@@ -133,6 +141,18 @@ func readBaseline(name string) (*knob.Snapshot, error) {
 	return s, nil
 }
 
+// baseline reads a saved baseline, or takes the settings of a capture for one: a bundle, a recording, a folder.
+func (e *env) baseline(name string) (*knob.Snapshot, error) {
+	s, err := readBaseline(name)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	if c, cerr := e.openCapture(name); cerr == nil && c.snapshot != nil {
+		return c.snapshot, nil
+	}
+	return nil, err
+}
+
 // stillHere are the interfaces of a baseline that exist.
 func (e *env) stillHere(was *knob.Snapshot) []string {
 	var names []string
@@ -144,13 +164,16 @@ func (e *env) stillHere(was *knob.Snapshot) []string {
 	return names
 }
 
-func printDrift(w io.Writer, was, now *knob.Snapshot, diff []diagnose.Drift) {
+func printDrift(w io.Writer, was, now *knob.Snapshot, diff []diagnose.Drift, seen *diagnose.Sightings) {
 	if len(diff) == 0 {
 		fmt.Fprintf(w, "No difference from the baseline of %s.\n", was.Taken.Format("2006-01-02 15:04"))
 	} else {
 		fmt.Fprintf(w, "%s from the baseline of %s\n", plural(len(diff), "difference"), was.Taken.Format("2006-01-02 15:04"))
 		for _, d := range diff {
 			fmt.Fprintf(w, "%-8s  %s\n", d.Severity, d.Text())
+			if since := seen.Since(d.Ref); since != "" {
+				fmt.Fprintf(w, "          %s\n", since)
+			}
 		}
 	}
 	if was.Host.Kernel != now.Host.Kernel {

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/term"
@@ -44,6 +45,9 @@ func newEnv() *env {
 		stdoutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		stderrTTY: term.IsTerminal(int(os.Stderr.Fd())),
 		width:     defaultWidth,
+	}
+	if w, err := strconv.Atoi(e.getenv("COLUMNS")); err == nil && w >= 40 {
+		e.width = w
 	}
 	if e.stdoutTTY {
 		if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && w >= 40 {

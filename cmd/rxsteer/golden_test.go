@@ -380,7 +380,10 @@ func TestDriftText(t *testing.T) {
 	now := &knob.Snapshot{Host: knob.Identity{Kernel: "6.12.10"}, Devices: []knob.Device{{Name: "eth0", Driver: "igb", Version: "6.12.10"}},
 		Settings: []knob.Setting{{Ref: ref, Value: knob.Text("")}}}
 	var b bytes.Buffer
-	printDrift(&b, was, now, diagnose.Drifted(was, now, nil))
+	seen := &diagnose.Sightings{}
+	seen.Note(was, was, taken.Add(time.Hour))
+	seen.Note(was, now, taken.Add(2*time.Hour))
+	printDrift(&b, was, now, diagnose.Drifted(was, now, seen.First), seen)
 	golden(t, "drift.txt", b.String())
 }
 

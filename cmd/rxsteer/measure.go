@@ -30,6 +30,7 @@ type measureFlags struct {
 	overhead overhead
 	from     string         // folder or archive of texts instead of this host
 	baseline *knob.Snapshot // to compare settings with, nil none
+	stateDir string         // where it is remembered when a difference was seen first
 }
 
 // addFrom lets a command read what somebody captured.
@@ -126,6 +127,7 @@ type capture struct {
 	windows []*collector.Sample
 	sample  *collector.Sample
 	events  []diagnose.Event
+	remarks []string // what was not as it should be; said on stderr, too
 	// recording is whence, nil where it is a bundle or a folder.
 	recording *record.Recording
 }
@@ -146,11 +148,13 @@ func (e *env) openCapture(from string) (*capture, error) {
 	if err != nil {
 		return nil, &failure{exitFailed, err, []string{"--from takes what rxsteer record or rxsteer bundle writes, or a folder with any of: interrupts, softirqs, softnet_stat, stat, ip-link.txt, proc_irq.txt, rps_cpus.txt, ethtool-S.txt …"}}
 	}
+	var remarks []string
 	for _, n := range h.Notes {
 		e.remark(n.Error())
+		remarks = append(remarks, n.Error())
 	}
 	// What was measured, where a bundle holds it, not what its texts let be counted again.
-	c := &capture{nics: h.NICs(), topology: h.Topology(), snapshot: h.Snapshot(), windows: h.Saved.Windows}
+	c := &capture{nics: h.NICs(), topology: h.Topology(), snapshot: h.Snapshot(), windows: h.Saved.Windows, remarks: remarks}
 	if c.sample = collector.Merge(c.windows...); c.sample == nil {
 		c.sample = h.Sample()
 	}
@@ -197,8 +201,13 @@ func (e *env) lookFrom(m *measureFlags, names []string) (*seen, error) {
 
 // judge diagnoses what was seen.
 func (s *seen) judge(m *measureFlags, names []string) {
+	var first func(knob.Ref) (time.Time, bool)
+	if m.baseline != nil && s.captured == "" && s.snapshot != nil {
+		seen, _ := sight(m.stateDir, m.baseline, s.snapshot, s.snapshot.Taken)
+		first = seen.First
+	}
 	s.report = diagnose.Diagnose(diagnose.Input{
-		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: s.sample, Windows: s.windows, Events: s.events, Devices: names, Baseline: m.baseline, Captured: s.captured != "",
+		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: s.sample, Windows: s.windows, Events: s.events, Remarks: s.remarks, Devices: names, Baseline: m.baseline, FirstSeen: first, Captured: s.captured != "",
 	})
 }
 

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -75,10 +76,15 @@ type Input struct {
 	Events []Event
 	// Captured says that the input was read from texts or a bundle, not from this host.
 	Captured bool
+	// Remarks are what was not understood of a capture, or contradicts itself, as sentences.
+	Remarks []string
 	// Devices limits the report to these interfaces; empty means every one that
 	// carries traffic.
 	Devices []string
 }
+
+// Remarked is Unmeasured.What of a remark about a capture.
+const Remarked = "capture"
 
 // Event is a message of the kernel log, by what it means: "affinity-broken".
 type Event struct{ Kind, Text string }
@@ -87,7 +93,7 @@ type Event struct{ Kind, Text string }
 func Diagnose(in Input) *Report {
 	r := &Report{Named: in.Devices, Findings: []Finding{}, Checked: []string{}, Unmeasured: []Unmeasured{}}
 	v := newView(in)
-	r.IntervalS, r.Level, r.Loads = v.seconds, v.s.Level, v.loads
+	r.IntervalS, r.Level, r.Loads = v.seconds, v.s.Level, append([]Load{}, v.loads...)
 	r.SinceBoot, r.Untimed = v.s.SinceBoot, v.s.Untimed
 	measured := true
 	switch {
@@ -101,11 +107,15 @@ func Diagnose(in Input) *Report {
 	default:
 		v.gaps(r)
 	}
+	for _, text := range in.Remarks {
+		r.unmeasured(Remarked, text, "")
+	}
 	for _, rule := range rules {
 		if measured || rule.settings {
 			rule.look(v, r)
 		}
 	}
+	v.shares(r)
 	v.note901(r)
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
 		return cmp.Or(-cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Subject, b.Subject))
@@ -119,6 +129,24 @@ func (r *Report) unmeasured(what, why, weakens string) {
 
 func (r *Report) checked(format string, args ...any) {
 	r.Checked = append(r.Checked, fmt.Sprintf(format, args...))
+}
+
+// shares adds to findings about how a device spreads its packets what each queue got.
+func (v *view) shares(r *Report) {
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if !slices.Contains([]ID{"RX101", "RX201", "RX202", "RX203", "RX204", "RX205", "RX206", "RX208", "RX602", "RX701"}, f.ID) || f.Site.Device == "" && len(f.Site.Queues) == 0 {
+			continue
+		}
+		queues, load := v.rxQueues(f.Site.Device), v.queueLoad(f.Site.Device)
+		if len(queues) < 2 || load.total == 0 || queues[len(queues)-1] != len(queues)-1 {
+			continue
+		}
+		f.Queues = make([]float64, len(queues))
+		for q := range f.Queues {
+			f.Queues[q] = math.Round(1e4*part(load.counts[q], load.total)) / 1e4
+		}
+	}
 }
 
 // note901 adds RX901 when a gap weakens a conclusion.

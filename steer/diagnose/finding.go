@@ -132,6 +132,8 @@ type Finding struct {
 	// Explains are the symptoms this cause produces; they are not findings of
 	// their own, and removing the cause is expected to remove them.
 	Explains []Symptom `json:"explains,omitempty"`
+	// Queues is each receive queue's part of the device's packets, where one stands out.
+	Queues []float64 `json:"queue_share_ratios,omitempty"`
 	// Site is where it is, for plan.
 	Site Site `json:"-"`
 }
@@ -183,8 +185,8 @@ type Report struct {
 	// Checked is what was looked at and found in order, as sentences.
 	Checked    []string     `json:"checked"`
 	Unmeasured []Unmeasured `json:"unmeasured"`
-	// Loads is each CPU's time in the interval, for plan, and Named the interfaces asked for.
-	Loads []Load   `json:"-"`
+	// Loads is each CPU's time in the interval, and Named the interfaces asked for.
+	Loads []Load   `json:"cpus"`
 	Named []string `json:"-"`
 }
 
@@ -202,11 +204,11 @@ func (r *Report) Worst() (Severity, bool) {
 
 // Load is what one CPU did with an interval, as parts of it (0…1).
 type Load struct {
-	CPU   int
-	NetRX float64 // receive softirq
-	Other float64 // everything else that is not idle: tasks, interrupts, other softirqs
-	Idle  float64
-	Steal float64
+	CPU   int     `json:"cpu"`
+	NetRX float64 `json:"receive_ratio"` // receive softirq
+	Other float64 `json:"other_ratio"`   // everything else that is not idle: tasks, interrupts, other softirqs
+	Idle  float64 `json:"idle_ratio"`
+	Steal float64 `json:"stolen_ratio"`
 	// Packets per second through this CPU's stack.
-	Packets float64
+	Packets float64 `json:"packets_per_s"`
 }

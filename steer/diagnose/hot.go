@@ -92,7 +92,7 @@ func (v *view) hot(r *Report) []int {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b int) int { return -cmp.Compare(v.load[a].NetRX, v.load[b].NetRX) })
-	if len(out) == 0 && topCPU >= 0 {
+	if len(out) == 0 && topCPU >= 0 && v.loadTold(topCPU) {
 		r.checked("receive softirq per CPU: the most is %s of cpu %d, %.2f CPUs in all", percent(top), topCPU, total)
 	}
 	return out

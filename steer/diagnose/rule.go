@@ -72,6 +72,9 @@ func (r *Report) absorb(cause *Finding, is func(Finding) bool) {
 		cause.Explains = append(cause.Explains, x.Explains...)
 		if cause.Site.CPU < 0 {
 			cause.Site.CPU, cause.Site.Queues = x.Site.CPU, x.Site.Queues
+			if cause.Site.Device == "" {
+				cause.Site.Device = x.Site.Device
+			}
 		}
 	}
 	r.Findings = keep

@@ -60,6 +60,14 @@ func wentBack(a, b *Point) (back, all int) {
 			add(ticks(a.Stat.CPUs[i]), ticks(b.Stat.CPUs[i]))
 		}
 	}
+	for i := range min(len(a.Softnet), len(b.Softnet)) {
+		add(uint64(a.Softnet[i].Processed), uint64(b.Softnet[i].Processed))
+	}
+	for name, was := range a.Protocols {
+		if is, ok := b.Protocols[name]; ok {
+			add(was, is)
+		}
+	}
 	for i := range min(len(a.Links), len(b.Links)) {
 		if a.Links[i].Name == b.Links[i].Name {
 			add(a.Links[i].RX["packets"], b.Links[i].RX["packets"])
@@ -79,6 +87,14 @@ func wentBack(a, b *Point) (back, all int) {
 
 // contradictions notes texts that cannot be of one host at one time: their rows or columns are of other CPUs.
 func (h *Host) contradictions() {
+	for _, d := range h.Devices {
+		if d.RSS == nil || d.Channels == nil || d.Channels.Refused != nil || d.RSS.Rings == 0 {
+			continue
+		}
+		if n := int(d.Channels.Now["combined"] + d.Channels.Now["rx"]); n > 0 && n != d.RSS.Rings {
+			h.note(fmt.Errorf("compare the texts of %s: ethtool-x tells %d rings and ethtool-l %d receive channels: they are of different times or hosts", d.Name, d.RSS.Rings, n))
+		}
+	}
 	for i, p := range h.Points {
 		type told struct {
 			text string
