@@ -291,7 +291,12 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 	for _, f := range histogramFamilies {
 		desc := f.desc()
 		for k, t := range e.hists {
-			ch <- f.metric(desc, k, t)
+			m := f.metric(desc, k, t)
+			if e.limits.Native && f.scale != 1 {
+				h, _ := f.value(t)
+				m = nativeToo{m, h}
+			}
+			ch <- m
 		}
 	}
 	collect(ch, e.timed, cpuFamilies, e.cpus, func(cpu int) []string { return []string{number(cpu)} })

@@ -429,7 +429,7 @@ func TestNativeHistograms(t *testing.T) {
 	}
 	seen := 0
 	for _, mf := range mfs {
-		if mf.GetName() != "rxsteer_stage_latency_seconds" {
+		if mf.GetName() != "rxsteer_stage_latency_seconds" && mf.GetName() != "rxsteer_napi_poll_duration_seconds" {
 			continue
 		}
 		for _, m := range mf.Metric {
@@ -439,13 +439,13 @@ func TestNativeHistograms(t *testing.T) {
 				n += d
 				native += n
 			}
-			if uint64(native)+h.GetZeroCount() != h.GetSampleCount() || len(h.Bucket) != len(stageBounds) || h.GetSchema() != 0 {
+			if uint64(native)+h.GetZeroCount() != h.GetSampleCount() || len(h.Bucket) < 8 || h.GetSchema() != 0 {
 				t.Errorf("%v: %d of %d observations are in native buckets, %d classic ones", m.Label, native, h.GetSampleCount(), len(h.Bucket))
 			}
 			seen++
 		}
 	}
-	if seen != 2 {
+	if seen < 6 {
 		t.Errorf("%d histograms", seen)
 	}
 }

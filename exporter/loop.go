@@ -180,6 +180,11 @@ func (l *Loop) status(ch chan<- prometheus.Metric, s *control.Status) {
 		}
 		famWait.put(ch, d.Wait.Seconds(), d.Name)
 	}
+	for _, what := range control.Verdicts { // there from the start, so that the first one is an increase
+		if s.Stats[""].Decisions[what] == 0 {
+			famDecisions.put(ch, 0, "", what)
+		}
+	}
 	for name, x := range s.Stats {
 		for what, n := range x.Decisions {
 			famDecisions.put(ch, float64(n), name, what)

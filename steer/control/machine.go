@@ -242,6 +242,7 @@ func (m *Machine) device(name string, ifindex int) *device {
 		d = &device{name: name, ifindex: ifindex, phase: Observing, yielded: map[knob.Kind]time.Duration{}, ours: map[knob.Ref]knob.Value{}, failed: map[string]bool{}}
 		d.policy, _ = m.c.For(name)
 		m.devices[ifindex] = d
+		m.stat(name).Moves[knob.RSSTable] += 0 // shown from the start
 	}
 	if d.name != name {
 		m.decide(d, Changed, fmt.Sprintf("%s is called %s now", d.name, name))
