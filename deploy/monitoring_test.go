@@ -54,17 +54,20 @@ type rig struct {
 func startRig(t *testing.T, config string, promArgs ...string) *rig {
 	bin := prometheus(t, "prometheus")
 	ns := testnet.New(t)
-	testnet.NeedTun(t)
 	dir := t.TempDir()
 	rxsteer := filepath.Join(dir, "rxsteer")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", rxsteer, "../cmd/rxsteer").CombinedOutput(); err != nil {
 		t.Fatalf("build rxsteer: %v\n%s", err, out)
 	}
-	tap, err := ns.NewTAP("tap0", 1) // of one queue, which every packet is known to come in
-	if err != nil {
+	peer := testnet.New(t)
+	if err := testnet.Connect(peer, ns, testnet.Veth{A: "a0", B: "b0", AddrA: "10.99.0.1/24", AddrB: "10.99.0.2/24", NAPI: true, StaticNeigh: true}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { tap.Close() })
+	var sender net.Conn
+	if err := peer.Do(func() (err error) { sender, err = net.Dial("udp", "10.99.0.2:9"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sender.Close() })
 	r := &rig{t: t, ns: ns, prom: "http://127.0.0.1:9090", agent: "http://127.0.0.1:9742"}
 	r.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
 		err = ns.Do(func() (err error) { c, err = net.DialTimeout(network, addr, time.Second); return err })
@@ -93,12 +96,8 @@ func startRig(t *testing.T, config string, promArgs ...string) *rig {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		frame := make([]byte, 60)
-		copy(frame, []byte{0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, 0x88, 0xb5})
 		for i := 0; traffic.Err() == nil; i++ {
-			if tap.Inject(0, frame) != nil {
-				return
-			}
+			sender.Write(make([]byte, 100)) // nobody listens: some are refused, all arrive
 			if i%50 == 0 {
 				time.Sleep(10 * time.Millisecond) // a load, not a flood
 			}
@@ -176,7 +175,7 @@ func (r *rig) await(what string, ok func() (bool, error)) {
 	}
 }
 
-const watching = "mode: advise\ninterval: 2s\ndevices:\n- name: tap0\n"
+const watching = "mode: advise\ninterval: 2s\ndevices:\n- name: b0\n"
 
 // TestDashboard: every query of the dashboard returns data from a live agent under traffic, every rule is evaluated
 // without an error, and what should not, does not fire.
@@ -187,7 +186,7 @@ func TestDashboard(t *testing.T) {
 		return n > 0 && v != "", err
 	})
 	r.await("a decision or a look", func() (bool, error) {
-		n, _, err := r.query(`rxsteer_loop_phase{device="tap0"}`)
+		n, _, err := r.query(`rxsteer_loop_phase{device="b0"}`)
 		return n > 0, err
 	})
 	queries := dashboardQueries(t)
@@ -210,8 +209,8 @@ func TestDashboard(t *testing.T) {
 	if n, _, err := r.query(`ALERTS{severity=~"P1|P2",alertstate="firing"}`); err != nil || n != 0 {
 		t.Errorf("%d alerts on a host in order, %v", n, err)
 	}
-	if n, _, err := r.query(`rxsteer:queue_packets:rate5m{device="tap0"} > 0`); err != nil || n == 0 {
-		t.Errorf("the recorded rate has no packets of tap0: %v", err)
+	if n, _, err := r.query(`rxsteer:queue_packets:rate5m{device="b0"} > 0`); err != nil || n == 0 {
+		t.Errorf("the recorded rate has no packets of b0: %v", err)
 	}
 }
 
@@ -219,7 +218,7 @@ func TestDashboard(t *testing.T) {
 func TestNativeHistograms(t *testing.T) {
 	r := startRig(t, watching+"metrics: {native_histograms: true}\n", "--enable-feature=native-histograms")
 	r.await("a quantile of a native histogram", func() (bool, error) {
-		n, v, err := r.query(`histogram_quantile(0.9, sum by (device) (rate(rxsteer_napi_poll_duration_seconds{device="tap0"}[20s])))`)
+		n, v, err := r.query(`histogram_quantile(0.9, sum by (device) (rate(rxsteer_napi_poll_duration_seconds{device="b0"}[20s])))`)
 		return n == 1 && v != "NaN", err
 	})
 }

@@ -39,7 +39,8 @@ type hands struct {
 	cores    []int
 	never    []int
 	snapshot *knob.Snapshot
-	kept     []string // transactions of this run, oldest first
+	warm     map[int]bool // by ifindex: windows were tried, which loads what they need
+	kept     []string     // transactions of this run, oldest first
 
 	writing sync.Mutex    // one transaction at a time
 	engine  *apply.Engine // open while a fast transaction is prepared or waits for its judgement
@@ -52,7 +53,7 @@ func (e *env) newHands(f *agentFlags, c *control.Config, ring *collector.Ring, s
 	if err != nil {
 		return nil, err
 	}
-	out := &hands{e: e, h: h, ring: ring, sampler: s, state: state, stateDir: f.stateDir}
+	out := &hands{e: e, h: h, ring: ring, sampler: s, state: state, stateDir: f.stateDir, warm: map[int]bool{}}
 	out.config.Store(c)
 	out.ticker = &collector.Ticker{FS: e.fs, Now: time.Now}
 	if h.ethtool != nil {
@@ -144,6 +145,7 @@ func (x *hands) Look(ctx context.Context) (*control.Look, error) {
 			look.Settings = append(look.Settings, s)
 		}
 	}
+	x.warmUp(ctx, snap, fast)
 	x.mu.Lock()
 	x.snapshot, x.devices = snap, fast
 	x.cores, x.never = cpus(top)
@@ -162,6 +164,20 @@ func (x *hands) Look(ctx context.Context) (*control.Look, error) {
 	}
 	x.state.tell(told)
 	return look, nil
+}
+
+// warmUp has the programs for windows loaded before one is needed at once.
+func (x *hands) warmUp(ctx context.Context, snap *knob.Snapshot, fast []collector.TickDevice) {
+	for _, d := range fast {
+		rss, ok := collector.RSSOf(snap, d.Name)
+		if !ok || x.warm[d.IfIndex] || x.config.Load().Level == 0 {
+			continue
+		}
+		x.warm[d.IfIndex] = true
+		if _, err := x.sampler.Buckets(ctx, rss, 0); err != nil {
+			x.state.degrade("counting buckets of "+d.Name, err.Error())
+		}
+	}
 }
 
 // plan adds what would be changed of one device.
