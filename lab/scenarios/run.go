@@ -32,8 +32,9 @@ var programs = map[string]string{
 // tests are packages whose tests run in guests: what they say of the fake host and of every
 // knob is held against real drivers.
 var tests = map[string]string{
-	"rxhosttest": "./internal/host/hosttest",
-	"rxknobtest": "./internal/host/knob",
+	"rxhosttest":  "./internal/host/hosttest",
+	"rxknobtest":  "./internal/host/knob",
+	"rxapplytest": "./steer/apply",
 }
 
 // BuildPrograms builds the module's programs for guests into dir. It runs in the module.

@@ -6,6 +6,7 @@
 //	rxlab list                      what there is
 //	rxlab matrix [KERNEL…]          BPF and attribution on each kernel and on this host
 //	rxlab truth [KERNEL NIC]        rxsteer status against ethtool and /proc in guests
+//	rxlab kill [-rounds N] [-nic NIC]   kill -9 at random points of apply, in one guest
 //	rxlab ci                        what make check runs
 //	rxlab all                       everything, one table
 //
@@ -34,6 +35,7 @@ const usage = `usage:
   rxlab run [-v] NAME…   run scenarios
   rxlab matrix [KERNEL…] BPF objects, hooks and attribution on each kernel and on this host
   rxlab truth            rxsteer status against ethtool and /proc, each NIC on each kernel
+  rxlab kill             kill -9 at random points of apply, on a real driver
   rxlab ci               what make check runs
   rxlab all              everything, one table
 `
@@ -51,7 +53,7 @@ func run(ctx context.Context, args []string) int {
 	}
 	commands := map[string]func(context.Context, []string) error{
 		"prep": prep, "boot": boot, "list": list, "run": runScenarios,
-		"matrix": runMatrix, "truth": runTruth, "ci": runCI, "all": runAll,
+		"matrix": runMatrix, "truth": runTruth, "kill": runKill, "ci": runCI, "all": runAll,
 	}
 	cmd, ok := commands[args[0]]
 	if !ok {

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rxsteer/rxsteer/lab/vm/qemu"
+)
+
+// runKill kills apply at random points on a real driver, all rounds within one boot: after each the host
+// is as before or as planned, the journal tells which, and the next run ends it.
+func runKill(ctx context.Context, args []string) error {
+	set := flag.NewFlagSet("kill", flag.ContinueOnError)
+	rounds := set.Int("rounds", 200, "how often")
+	var m qemu.Machine
+	set.StringVar(&m.NIC, "nic", "igb", "igb, virtio, vmxnet3 or e1000e")
+	set.StringVar(&m.Kernel, "kernel", "6.12", "6.12, 6.1 or 5.10")
+	if err := set.Parse(args); err != nil || set.NArg() > 0 {
+		return flag.ErrHelp
+	}
+	l, err := openLab(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	script := fmt.Sprintf("rxapplytest -test.v -test.run '^TestKillOnTheDriver$' -kill-rounds %d\n", *rounds)
+	res, err := l.cache.Boot(ctx, m, qemu.Job{Script: script, Bin: l.bin, Timeout: 5*time.Minute + time.Duration(*rounds)*3*time.Second, Output: os.Stdout})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %d rounds of kill -9 after %.1f s\n", machine(m), *rounds, res.Took.Seconds())
+	if res.Status != 0 {
+		return &qemu.Failure{Code: qemu.ExitAssertion, Line: "a killed apply left the host or its journal wrong"}
+	}
+	return nil
+}
