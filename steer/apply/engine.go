@@ -107,7 +107,7 @@ type running struct {
 func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
 	o.Windows, o.Window = cmp.Or(o.Windows, 5), cmp.Or(o.Window, defaultWindow)
 	o.Settle = cmp.Or(o.Settle, o.Window/2)
-	res, err := e.ready(ctx, p, o)
+	res, now, err := e.ready(ctx, p, o)
 	if err != nil || res.Why != "" {
 		return res, err
 	}
@@ -117,9 +117,9 @@ func (e *Engine) Apply(ctx context.Context, p *plan.Plan, o Options) (*Result, e
 		if before, err = e.windows(ctx, o); err != nil {
 			return nil, fmt.Errorf("apply: measure before: %w", err)
 		}
-		last = before
+		last, now = before, nil // the host may have changed meanwhile
 	}
-	r, err := e.begin(ctx, p, res, o)
+	r, err := e.begin(ctx, p, res, o, now)
 	if err != nil {
 		return nil, err
 	}
@@ -178,11 +178,11 @@ func wrote(steps []Step) bool {
 // Drop; until then no other transaction begins, and should the process die the next run undoes
 // it. Any other State is an end: nothing to do, or already undone.
 func (e *Engine) Begin(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
-	res, err := e.ready(ctx, p, o)
+	res, now, err := e.ready(ctx, p, o)
 	if err != nil || res.Why != "" {
 		return res, err
 	}
-	r, err := e.begin(ctx, p, res, o)
+	r, err := e.begin(ctx, p, res, o, now)
 	if err != nil {
 		return nil, err
 	}
@@ -253,27 +253,27 @@ func (e *Engine) keep(ctx context.Context, r *running, before, after []*collecto
 
 // ready checks everything that can be checked before the journal has an entry. A Result with a Why
 // has nothing to do.
-func (e *Engine) ready(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
+func (e *Engine) ready(ctx context.Context, p *plan.Plan, o Options) (*Result, *knob.Snapshot, error) {
 	for _, t := range e.j.txs {
 		if !t.finished() && e.ours(t) {
-			return nil, fmt.Errorf("apply: %w: %s is %s; confirm it or roll it back", ErrUnfinished, t.ID, t.State)
+			return nil, nil, fmt.Errorf("apply: %w: %s is %s; confirm it or roll it back", ErrUnfinished, t.ID, t.State)
 		}
 	}
 	if err := allowed(p, o); err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
+		return nil, nil, fmt.Errorf("apply: %w", err)
 	}
 	snap, err := e.look(ctx, p, o)
 	if err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
+		return nil, nil, fmt.Errorf("apply: %w", err)
 	}
 	if err := e.check(p, snap); err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
+		return nil, nil, fmt.Errorf("apply: %w", err)
 	}
 	if err := limits(p, snap); err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
+		return nil, nil, fmt.Errorf("apply: %w", err)
 	}
 	if err := e.memory(p, snap); err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
+		return nil, nil, fmt.Errorf("apply: %w", err)
 	}
 	res := &Result{State: Planned, Steps: make([]Step, len(p.Changes)), Unasked: []Unasked{}, Left: []Left{}}
 	for i, c := range p.Changes {
@@ -281,25 +281,28 @@ func (e *Engine) ready(ctx context.Context, p *plan.Plan, o Options) (*Result, e
 	}
 	if len(p.Changes) == 0 {
 		res.Why = "the plan has no changes"
-		return res, nil
+		return res, snap, nil
 	}
 	if todo, stale := e.todo(ctx, res); todo == 0 {
 		if stale > 0 {
-			return res, fmt.Errorf("apply: %w: %d of %d; make a new plan", ErrStale, stale, len(res.Steps))
+			return res, snap, fmt.Errorf("apply: %w: %d of %d; make a new plan", ErrStale, stale, len(res.Steps))
 		}
 		res.Why = "every setting already has the value planned"
 	}
-	return res, nil
+	return res, snap, nil
 }
 
-// begin journals a transaction; nothing is written to the host yet.
-func (e *Engine) begin(ctx context.Context, p *plan.Plan, res *Result, o Options) (*running, error) {
-	base, err := e.look(ctx, p, o)
-	if err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
-	}
-	if err := e.check(p, base); err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
+// begin journals a transaction; nothing is written to the host yet. base is the host as ready saw it a
+// moment ago, nil when that is longer ago.
+func (e *Engine) begin(ctx context.Context, p *plan.Plan, res *Result, o Options, base *knob.Snapshot) (*running, error) {
+	if base == nil {
+		var err error
+		if base, err = e.look(ctx, p, o); err != nil {
+			return nil, fmt.Errorf("apply: %w", err)
+		}
+		if err := e.check(p, base); err != nil {
+			return nil, fmt.Errorf("apply: %w", err)
+		}
 	}
 	r := &running{res: res, o: o, first: base, seen: base}
 	if err := e.surroundings(ctx, r, p); err != nil {

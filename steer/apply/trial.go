@@ -76,7 +76,7 @@ func (e *Engine) Trial(ctx context.Context, p *plan.Plan, o TrialOptions) (*Tria
 	o.Rounds, o.Copies = cmp.Or(o.Rounds, trialRounds), cmp.Or(o.Copies, trialCopies)
 	o.Windows, o.Window = cmp.Or(o.Windows, 5), cmp.Or(o.Window, defaultWindow)
 	o.Settle = cmp.Or(o.Settle, o.Window/2)
-	if res, err := e.ready(ctx, p, o.Options); err != nil || res.Why != "" {
+	if res, _, err := e.ready(ctx, p, o.Options); err != nil || res.Why != "" {
 		if err == nil {
 			err = fmt.Errorf("trial: nothing to try: %s", res.Why)
 		}

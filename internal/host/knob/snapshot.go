@@ -94,10 +94,9 @@ type Difference struct {
 // is on.
 func Diff(a, b *Snapshot) []Difference {
 	was, is := index(a), index(b)
-	refs := slices.SortedFunc(maps.Keys(union(was, is)), compareRef)
 	var out []Difference
 	reboot := a.Host.BootID != b.Host.BootID
-	for _, r := range refs {
+	for r := range union(was, is) {
 		if reboot && strings.HasPrefix(r.Target.Part(), "napi-") {
 			continue
 		}
@@ -117,6 +116,7 @@ func Diff(a, b *Snapshot) []Difference {
 		}
 		out = append(out, Difference{Ref: r, From: from, To: to})
 	}
+	slices.SortFunc(out, func(a, b Difference) int { return compareRef(a.Ref, b.Ref) })
 	return out
 }
 
