@@ -13,17 +13,24 @@ import (
 // bigHost is a host of so many CPUs and so many {NAPI, CPU} pairs at count n.
 func bigHost(cpus, pairs int, n uint64) (files, *bpf.Counters) {
 	f := files{"/proc/thread-self/ns/net": fmt.Sprintf("net:[%d]", ownInode), "/proc/net/dev": devHeader}
-	head, soft, row := "", "NET_RX:", ""
+	head, soft := "", "NET_RX:"
 	for c := range cpus {
 		head += fmt.Sprintf(" CPU%d", c)
 		soft += fmt.Sprintf(" %10d", n)
-		row += fmt.Sprintf(" %10d", n)
 		f["/proc/stat"] += fmt.Sprintf("cpu%d 0 0 0 %d 0 0 %d 0 0 0\n", c, n, n)
 		f["/proc/net/softnet_stat"] += softnetRow(c, uint32(n), 0, 0)
 	}
 	f["/proc/softirqs"] = head + "\n" + soft + "\n"
 	f["/proc/interrupts"] = head + "\n"
 	for irq := range 64 {
+		row := "" // each fires on a CPU of its own, and once did on all
+		for c := range cpus {
+			count := uint64(1000)
+			if c == irq%cpus {
+				count = n
+			}
+			row += fmt.Sprintf(" %10d", count)
+		}
 		f["/proc/interrupts"] += fmt.Sprintf("%d: %s  PCI-MSI %d-edge  eth0-rx-%d\n", irq+30, row, irq, irq)
 	}
 	f.device("eth0", 2, n, n, 0, 0, n, n, 0)

@@ -20,53 +20,66 @@ func (r *Reading) readInterrupts(fsys host.FS) {
 // irqs lists the lines that fired. Counts are /proc/interrupts', 32 bits wide
 // and exact for shared lines too; times are the BPF programs'.
 func (d *difference) irqs() {
-	fired := map[bpf.IRQKey]*IRQ{}
-	at := func(irq, cpu int) *IRQ {
-		k := bpf.IRQKey{Irq: uint32(irq), Cpu: uint32(cpu)}
-		if fired[k] == nil {
-			fired[k] = &IRQ{IRQ: irq, CPU: cpu}
-		}
-		return fired[k]
-	}
 	told := d.prev.Interrupts != nil && d.cur.Interrupts != nil
 	if told {
-		d.irqCounts(at)
+		d.irqCounts()
+	}
+	if !slices.IsSortedFunc(d.s.IRQs, compareIRQs) { // the kernel lists them so
+		slices.SortFunc(d.s.IRQs, compareIRQs)
 	}
 	if d.prev.BPF != nil && d.cur.BPF != nil {
-		was := make(map[bpf.IRQKey]bpf.IRQStat, len(d.prev.BPF.IRQKeys))
-		for i, k := range d.prev.BPF.IRQKeys {
-			was[k] = d.prev.BPF.IRQs[i]
-		}
-		for i, k := range d.cur.BPF.IRQKeys {
-			now := d.cur.BPF.IRQs[i]
-			if now.Count == was[k].Count {
-				continue
-			}
-			q := at(int(k.Irq), int(k.Cpu))
-			q.Time = now.Time - was[k].Time
-			if looked := now.Count - was[k].Count; d.cur.thin != nil && d.cur.thin.thinned && looked < q.Count {
-				q.Time = scaled(q.Time, float64(q.Count)/float64(looked))
-			}
-			if !told {
-				q.Count = now.Count - was[k].Count
-			}
-		}
-	}
-	for _, q := range fired {
-		d.s.IRQs = append(d.s.IRQs, *q)
+		d.irqTimes(told)
 	}
 	if told {
 		d.irqActions()
 	}
-	slices.SortFunc(d.s.IRQs, compareIRQs)
 }
 
-func (d *difference) irqCounts(at func(irq, cpu int) *IRQ) {
-	columns := map[int]int{} // of a CPU in prev
-	for i, id := range d.prev.Interrupts.CPUs {
-		columns[id] = i
+// irqTimes adds what the programs know of lines that fired.
+func (d *difference) irqTimes(told bool) {
+	was := make(map[bpf.IRQKey]*bpf.IRQStat, len(d.prev.BPF.IRQKeys))
+	for i, k := range d.prev.BPF.IRQKeys {
+		was[k] = &d.prev.BPF.IRQs[i]
 	}
-	before := map[int][]uint64{}
+	known := d.s.IRQs // sorted
+	for i, k := range d.cur.BPF.IRQKeys {
+		now, before := &d.cur.BPF.IRQs[i], was[k]
+		if before == nil {
+			before = &bpf.IRQStat{}
+		}
+		if now.Count == before.Count {
+			continue
+		}
+		fired := IRQ{IRQ: int(k.Irq), CPU: int(k.Cpu)}
+		at, listed := slices.BinarySearchFunc(known, fired, compareIRQs)
+		q := &fired
+		if listed {
+			q = &known[at]
+		}
+		q.Time = now.Time - before.Time
+		looked := now.Count - before.Count
+		if d.cur.thin != nil && d.cur.thin.thinned && looked < q.Count {
+			q.Time = scaled(q.Time, float64(q.Count)/float64(looked))
+		}
+		if !told {
+			q.Count = looked
+		}
+		if !listed {
+			d.s.IRQs = append(d.s.IRQs, fired)
+		}
+	}
+	if len(d.s.IRQs) > len(known) {
+		slices.SortFunc(d.s.IRQs, compareIRQs)
+	}
+}
+
+func (d *difference) irqCounts() {
+	// The column in prev of each CPU of cur, -1: it came online (noted by stat).
+	columns := make([]int, len(d.cur.Interrupts.CPUs))
+	for j, id := range d.cur.Interrupts.CPUs {
+		columns[j] = slices.Index(d.prev.Interrupts.CPUs, id)
+	}
+	before := make(map[int][]uint64, len(d.prev.Interrupts.Rows))
 	for i := range d.prev.Interrupts.Rows {
 		row := &d.prev.Interrupts.Rows[i]
 		if row.IRQ != procfs.None {
@@ -79,18 +92,19 @@ func (d *difference) irqCounts(at func(irq, cpu int) *IRQ) {
 			continue // not a line, or noted as a problem
 		}
 		was, listed := before[row.IRQ]
-		for j, id := range d.cur.Interrupts.CPUs {
-			k, online := columns[id]
-			if !online || listed && k >= len(was) {
-				continue // the CPU came online (noted by stat) or prev's row was broken
-			}
+		for j, now := range row.Counts {
 			// A line that was not listed had never fired (show_interrupts, kernel/irq/proc.c).
 			var from uint64
-			if listed {
+			if k := columns[j]; k < 0 || listed && k >= len(was) {
+				continue // or prev's row was broken
+			} else if listed {
 				from = was[k]
 			}
-			if n := d.up32(irqSubject(row.IRQ), from, row.Counts[j]); n > 0 {
-				at(row.IRQ, id).Count = n
+			if now == from {
+				continue
+			}
+			if n := d.up32(irqSubject(row.IRQ), from, now); n > 0 {
+				d.s.IRQs = append(d.s.IRQs, IRQ{IRQ: row.IRQ, CPU: d.cur.Interrupts.CPUs[j], Count: n})
 			}
 		}
 	}

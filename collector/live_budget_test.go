@@ -140,7 +140,12 @@ func TestLiveThinnedIsAccurate(t *testing.T) {
 			if thin.Cost.Duty > 0.8 || full.Cost.Duty != 1 {
 				t.Fatalf("duty %.2f at a budget of %.4f where full detail costs %.4f: nothing was thinned", thin.Cost.Duty, budget, full.Cost.Hottest)
 			}
-			if thin.Cost.Hottest > 1.25*budget {
+			windows := strings.Contains(strings.Join(thin.Cost.Thinned, "; "), "windows")
+			may := 1.25 * budget
+			if windows { // the last may not be saved yet
+				may += full.Cost.Hottest * 1.25 / float64(tc.samples)
+			}
+			if thin.Cost.Hottest > may {
 				t.Errorf("it cost %.4f of CPU %d, budget %.4f", thin.Cost.Hottest, thin.Cost.CPU, budget)
 			}
 			for p, want := range share {
@@ -153,7 +158,6 @@ func TestLiveThinnedIsAccurate(t *testing.T) {
 			}
 			// Totals too, where runs were drawn at random all the time. A window may meet other work of this CPU than
 			// the rest of the time: then only the queues' shares stand for it.
-			windows := strings.Contains(strings.Join(thin.Cost.Thinned, "; "), "windows")
 			if r := float64(polls2) / float64(polls); !windows && (r < 0.9 || r > 1.1) {
 				t.Errorf("%d polls thinned, %d in full", polls2, polls)
 			}

@@ -21,6 +21,7 @@ func (d *difference) napis() {
 		}
 	}
 	var untimed uint64
+	d.s.NAPIs = make([]NAPI, 0, len(d.cur.BPF.NAPIKeys))
 	for i, k := range d.cur.BPF.NAPIKeys {
 		now, before := &d.cur.BPF.NAPIs[i], was[k]
 		if before == nil || now.Polls < before.Polls || now.BusyPolls < before.BusyPolls {
