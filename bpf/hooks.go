@@ -24,6 +24,7 @@ const (
 	always when = iota
 	withDetail
 	withThreads
+	withReaders
 )
 
 // hooks in order of attachment.
@@ -42,7 +43,9 @@ var packetHooks = []hook{
 	{level: 2, name: packetProgNetifReceiveSkb, lost: "stages of packets: their coming to the protocol layer"},
 	{level: 2, name: packetProgTcpProbe, lost: "stage stack-socket", optional: true},
 	{level: 2, name: packetProgSkbCopyDatagramIovec, lost: "stages socket-read and total of TCP", optional: true},
-	{level: 2, name: packetProgConsumeSkb, lost: "stages socket-read and total of UDP", optional: true},
+	{level: 2, name: packetProgConsumeSkb, lost: "stages socket-read and total of UDP; which samples nobody read", optional: true},
+	{level: 2, name: packetProgSkDataReady, lost: "stages stack-socket, socket-read and total of UDP", optional: true, when: withReaders},
+	{level: 2, name: packetProgSockRecvLength, lost: "stages socket-read and total of UDP", optional: true, when: withReaders},
 	{level: 2, name: packetProgKfreeSkb, lost: "samples that were dropped: they count as under way", optional: true},
 	{level: 2, name: packetProgNetifRx, lost: "stages of packets that pass no GRO: lo, tun and veth without NAPI", optional: true},
 	{level: 2, name: packetProgNapiGroFragsEntry, lost: "stages of packets of drivers that hand over page fragments", optional: true},

@@ -84,6 +84,24 @@ struct task_struct {
 	char comm[16]; /* TASK_COMM_LEN */
 } __core;
 
-struct sock; /* never looked into */
+struct sk_buff_head {
+	struct sk_buff *prev; /* the last in the queue; itself where it is empty */
+	__u32 qlen;
+} __core;
+
+struct sock_common {
+	unsigned short skc_family;
+} __core;
+
+struct sock {
+	struct sock_common __sk_common;
+	struct sk_buff_head sk_receive_queue;
+	__u16 sk_protocol; /* 16 bits since Linux 5.6 */
+} __core;
+
+struct udp_sock {
+	struct sk_buff_head
+		reader_queue; /* what the reader took out of sk_receive_queue at once */
+} __core;
 
 #endif

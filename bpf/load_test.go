@@ -65,7 +65,7 @@ func kernelWithout(t *testing.T, missing ...string) func() (*btf.Spec, error) {
 		t.Skipf("needs a kernel with BTF: %v", err)
 	}
 	var types []btf.Type
-	for _, name := range []string{"napi_struct", "net_device", "net", "ns_common", "sk_buff", "task_struct"} {
+	for _, name := range []string{"napi_struct", "net_device", "net", "ns_common", "sk_buff", "task_struct", "sock", "udp_sock"} {
 		s, err := structOf(kernel, name)
 		if err != nil {
 			t.Fatal(err)
@@ -149,6 +149,9 @@ func TestLoadWithoutATracepointItCanDoWithout(t *testing.T) {
 	}
 	s := Probe(host.OS{}, Options{BTF: source})
 	for _, h := range s.Hooks {
+		if h.Name == packetProgSkDataReady {
+			continue // needs the number of a type in the whole BTF
+		}
 		if h.Live == (h.Name == "irq_handler_exit") {
 			t.Errorf("hook %+v", h)
 		}

@@ -16,6 +16,7 @@
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "packet.h"
 #include "bucket.h"
@@ -25,6 +26,10 @@
 volatile __u32 on;
 /* One packet in so many is sampled. Set by Go. */
 volatile __u32 rate = 1024;
+/* Whether UDP's reads are told by consume_skb. Since Linux 6.18 a read skb is freed
+ * later, or by no traced way; there sk_data_ready and sock_recv_length tell. Set by Go.
+ */
+volatile __u32 by_consume = 1;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -42,6 +47,8 @@ struct {
 } stages SEC(".maps");
 
 static const struct stage_stat no_stage;
+
+extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
 
 #define SLOTS 1024
 
@@ -64,6 +71,8 @@ struct slot {
 	__u32 netns;
 	__u32 ifindex;
 	__u32 queue;
+	__u32 due; /* the how manieth read of its UDP socket will take it */
+	__u64 sk;  /* that socket, 0: none seen */
 	char name[16];
 };
 
@@ -115,6 +124,7 @@ static __always_inline void sample(const struct sk_buff *skb, struct packet_cpu 
 	slot->head = (__u64)skb->head;
 	slot->on = on;
 	slot->place = AT_DRIVER;
+	slot->sk = 0;
 	slot->from = bpf_get_smp_processor_id();
 	slot->cpu = slot->from;
 	slot->netns = dev->nd_net.net->ns.inum;
@@ -271,14 +281,12 @@ int BPF_PROG(tcp_probe, struct sock *sk, const struct sk_buff *skb)
 	return 0;
 }
 
-static __always_inline void arrived(struct packet_cpu *cpu, const struct sk_buff *skb,
-				    struct slot *slot)
+static __always_inline void arrived(struct packet_cpu *cpu, struct slot *slot)
 {
 	__u64 now = bpf_ktime_get_ns();
 
 	passed(cpu, slot, TO_READ, slot->cpu, now - slot->mark);
 	passed(cpu, slot, IN_ALL, slot->from, now - slot->at);
-	forget(skb);
 }
 
 /* TCP's reads, and UDP's of data that lie in more than one piece. */
@@ -294,10 +302,10 @@ int BPF_PROG(skb_copy_datagram_iovec, const struct sk_buff *skb, int len)
 	slot = find(skb);
 	if (!slot)
 		return 0;
-	if (slot->place == AT_DRIVER || !skb->skb_iif)
-		forget(skb); /* never arrived, and its address is another's now */
-	else
-		arrived(cpu, skb, slot);
+	if (slot->place != AT_DRIVER && skb->skb_iif)
+		arrived(cpu, slot);
+	/* else never arrived, and its address is another's now */
+	forget(skb);
 	return 0;
 }
 
@@ -316,7 +324,7 @@ static __always_inline __u32 in_udp_queue(const struct sk_buff *skb)
 #endif
 }
 
-/* UDP's reads end here. */
+/* UDP's reads end here before Linux 6.18. */
 SEC("tp_btf/consume_skb")
 int BPF_PROG(consume_skb, struct sk_buff *skb)
 {
@@ -329,12 +337,119 @@ int BPF_PROG(consume_skb, struct sk_buff *skb)
 	slot = find(skb);
 	if (!slot)
 		return 0;
-	if (slot->place == AT_STACK && in_udp_queue(skb)) {
-		arrived(cpu, skb, slot);
-		return 0;
-	}
-	cpu->unread++;
+	if (by_consume && slot->place == AT_STACK && in_udp_queue(skb))
+		arrived(cpu, slot);
+	else
+		cpu->unread++;
 	forget(skb);
+	return 0;
+}
+
+#define IPPROTO_UDP 17
+#define AF_INET	    2
+#define AF_INET6    10
+#define READERS	    256
+#define PENDING	    16
+
+/* reader is a UDP socket that holds samples. It is read in the order it was filled in, so
+ * counting its reads tells when a sample's turn is. */
+struct reader {
+	__u64 sk;
+	__u32 on;
+	__u32 reads;		/* so far */
+	__u32 pending[PENDING]; /* by due % PENDING: the sample's slot + 1, 0: none */
+};
+
+static struct reader readers[READERS];
+
+static __always_inline struct reader *reader_of(const struct sock *sk)
+{
+	__u32 low;
+
+	asm volatile("%0 = %1" : "=w"(low) : "w"((__u32)(__u64)sk));
+	return &readers[(low >> 7 ^ low >> 15) & (READERS - 1)];
+}
+
+static __always_inline __u32 is_udp(const struct sock *sk)
+{
+	__u16 family = sk->__sk_common.skc_family;
+
+	return (family == AF_INET || family == AF_INET6) &&
+	       sk->sk_protocol == IPPROTO_UDP;
+}
+
+/* A UDP socket got a packet: the last of its queue, unless the reader was faster. */
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(sk_data_ready, const struct sock *sk)
+{
+	struct packet_cpu *cpu = counting();
+	const struct udp_sock *udp;
+	const struct sk_buff *skb;
+	struct reader *reader;
+	struct slot *slot;
+	__u64 now;
+	__u32 due;
+
+	if (!cpu)
+		return 0;
+	cpu->events.ready++;
+	if (by_consume || !is_udp(sk))
+		return 0;
+	skb = sk->sk_receive_queue.prev;
+	if (!skb)
+		return 0;
+	slot = find(skb);
+	if (!slot || slot->place != AT_STACK)
+		return 0; /* not sampled */
+	now = bpf_ktime_get_ns();
+	passed(cpu, slot, TO_SOCKET, slot->cpu, now - slot->mark);
+	slot->mark = now;
+	slot->cpu = bpf_get_smp_processor_id();
+	slot->place = AT_SOCKET;
+	slot->sk = (__u64)sk;
+	reader = reader_of(sk);
+	if (reader->sk != (__u64)sk || reader->on != on) {
+		reader->sk = (__u64)sk;
+		reader->on = on;
+		reader->reads = 0;
+#pragma unroll
+		for (__u32 i = 0; i < PENDING; i++)
+			reader->pending[i] = 0;
+	}
+	udp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct udp_sock));
+	due = reader->reads + sk->sk_receive_queue.qlen + udp->reader_queue.qlen;
+	slot->due = due;
+	reader->pending[due & (PENDING - 1)] = 1 + index_of(skb);
+	return 0;
+}
+
+/* A socket was read: length or errno. */
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(sock_recv_length, const struct sock *sk, int length, int flags)
+{
+	const int MSG_PEEK = 2;
+	struct packet_cpu *cpu = counting();
+	struct reader *reader;
+	struct slot *slot;
+	__u32 reads, i;
+
+	if (!cpu)
+		return 0;
+	cpu->events.recv++;
+	reader = reader_of(sk);
+	if (reader->sk != (__u64)sk || length < 0 || flags & MSG_PEEK)
+		return 0;
+	reads = ++reader->reads;
+	i = reader->pending[reads & (PENDING - 1)];
+	if (!i)
+		return 0;
+	i = (i - 1) & (SLOTS - 1);
+	slot = &slots[i];
+	if (!keys[i] || slot->on != on || slot->sk != (__u64)sk || slot->due != reads)
+		return 0; /* of an earlier round, or another's by now */
+	reader->pending[reads & (PENDING - 1)] = 0;
+	arrived(cpu, slot);
+	keys[i] = 0;
 	return 0;
 }
 

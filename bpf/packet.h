@@ -42,6 +42,8 @@ struct packet_events {
 	__u64 copy;    /* skb_copy_datagram_iovec */
 	__u64 consume; /* consume_skb */
 	__u64 free;    /* kfree_skb */
+	__u64 ready;   /* sk_data_ready */
+	__u64 recv;    /* sock_recv_length */
 };
 
 /* One cache line multiple per CPU; only that CPU writes it. */
@@ -57,7 +59,6 @@ struct packet_cpu {
 	__u64 unread;  /* samples freed on another way than by an application that read
 			  them */
 	__u64 lost;    /* stages for which stages has no room */
-	__u64 pad[2];
 };
 _Static_assert(sizeof(struct packet_cpu) % 64 == 0, "CPUs must not share cache lines");
 

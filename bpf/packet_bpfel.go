@@ -24,7 +24,6 @@ type packetPacketCpu struct {
 	Dropped     uint64
 	Unread      uint64
 	Lost        uint64
-	Pad         [2]uint64
 }
 
 type packetPacketEvents struct {
@@ -36,6 +35,8 @@ type packetPacketEvents struct {
 	Copy    uint64
 	Consume uint64
 	Free    uint64
+	Ready   uint64
+	Recv    uint64
 }
 
 type packetPacketStage uint32
@@ -78,8 +79,11 @@ const (
 	packetProgNapiGroReceiveEntry  = "napi_gro_receive_entry"
 	packetProgNetifReceiveSkb      = "netif_receive_skb"
 	packetProgNetifRx              = "netif_rx"
+	packetProgSkDataReady          = "sk_data_ready"
 	packetProgSkbCopyDatagramIovec = "skb_copy_datagram_iovec"
+	packetProgSockRecvLength       = "sock_recv_length"
 	packetProgTcpProbe             = "tcp_probe"
+	packetVarByConsume             = "by_consume"
 	packetVarOn                    = "on"
 	packetVarRate                  = "rate"
 )
@@ -132,7 +136,9 @@ type packetProgramSpecs struct {
 	NapiGroReceiveEntry  *ebpf.ProgramSpec `ebpf:"napi_gro_receive_entry"`
 	NetifReceiveSkb      *ebpf.ProgramSpec `ebpf:"netif_receive_skb"`
 	NetifRx              *ebpf.ProgramSpec `ebpf:"netif_rx"`
+	SkDataReady          *ebpf.ProgramSpec `ebpf:"sk_data_ready"`
 	SkbCopyDatagramIovec *ebpf.ProgramSpec `ebpf:"skb_copy_datagram_iovec"`
+	SockRecvLength       *ebpf.ProgramSpec `ebpf:"sock_recv_length"`
 	TcpProbe             *ebpf.ProgramSpec `ebpf:"tcp_probe"`
 }
 
@@ -148,8 +154,9 @@ type packetMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetVariableSpecs struct {
-	On   *ebpf.VariableSpec `ebpf:"on"`
-	Rate *ebpf.VariableSpec `ebpf:"rate"`
+	ByConsume *ebpf.VariableSpec `ebpf:"by_consume"`
+	On        *ebpf.VariableSpec `ebpf:"on"`
+	Rate      *ebpf.VariableSpec `ebpf:"rate"`
 }
 
 // packetObjects contains all objects after they have been loaded into the kernel.
@@ -187,8 +194,9 @@ func (m *packetMaps) Close() error {
 //
 // It can be passed to loadPacketObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetVariables struct {
-	On   *ebpf.Variable `ebpf:"on"`
-	Rate *ebpf.Variable `ebpf:"rate"`
+	ByConsume *ebpf.Variable `ebpf:"by_consume"`
+	On        *ebpf.Variable `ebpf:"on"`
+	Rate      *ebpf.Variable `ebpf:"rate"`
 }
 
 // packetPrograms contains all programs after they have been loaded into the kernel.
@@ -201,7 +209,9 @@ type packetPrograms struct {
 	NapiGroReceiveEntry  *ebpf.Program `ebpf:"napi_gro_receive_entry"`
 	NetifReceiveSkb      *ebpf.Program `ebpf:"netif_receive_skb"`
 	NetifRx              *ebpf.Program `ebpf:"netif_rx"`
+	SkDataReady          *ebpf.Program `ebpf:"sk_data_ready"`
 	SkbCopyDatagramIovec *ebpf.Program `ebpf:"skb_copy_datagram_iovec"`
+	SockRecvLength       *ebpf.Program `ebpf:"sock_recv_length"`
 	TcpProbe             *ebpf.Program `ebpf:"tcp_probe"`
 }
 
@@ -213,7 +223,9 @@ func (p *packetPrograms) Close() error {
 		p.NapiGroReceiveEntry,
 		p.NetifReceiveSkb,
 		p.NetifRx,
+		p.SkDataReady,
 		p.SkbCopyDatagramIovec,
+		p.SockRecvLength,
 		p.TcpProbe,
 	)
 }

@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -72,9 +73,24 @@ func (p *Packets) load(spec *ebpf.CollectionSpec, opts Options, kernel *btf.Spec
 	if err := p.set.load(spec, kernel); err != nil {
 		return err
 	}
+	if freesLate(kernel) {
+		if err := errors.Join(p.coll.Variables[packetVarByConsume].Set(uint32(0)), p.want(withReaders, true)); err != nil {
+			return fmt.Errorf("set how reads of UDP are told: %w", err)
+		}
+	}
 	p.cpus, p.stages = p.coll.Maps[packetMapPacketCpus], p.coll.Maps[packetMapStages]
 	p.cpuKeys = make([]uint32, cpus)
 	return nil
+}
+
+// freesLate reports whether this kernel frees what a UDP socket was read of later, so that consume_skb tells no
+// read: skb_consume_udp defers it (Linux 6.18, commit 6471658dc66c), which came together with udp_prod_queue (b650bf0977d3).
+func freesLate(kernel *btf.Spec) bool {
+	var udp *btf.Struct
+	if kernel.TypeByName("udp_sock", &udp) != nil {
+		return false
+	}
+	return slices.ContainsFunc(udp.Members, func(m btf.Member) bool { return m.Name == "udp_prod_queue" })
 }
 
 // SetRate has one packet in n sampled from now on; 0 means DefaultRate.

@@ -75,7 +75,7 @@ func (s *set) load(spec *ebpf.CollectionSpec, kernel *btf.Spec) (err error) {
 // Attach attaches every program and then lets them count. On an error none is
 // left attached.
 func (s *set) Attach() error {
-	for _, w := range []when{always, withDetail, withThreads} {
+	for _, w := range []when{always, withDetail, withThreads, withReaders} {
 		if w != always && !s.wanted[w] {
 			continue
 		}
