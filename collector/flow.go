@@ -6,10 +6,10 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/rxsteer/rxsteer/bpf"
+	"github.com/rxsteer/rxsteer/internal/capture"
 )
 
 // flowsOfQueue is how many flows of a queue a Sample names.
@@ -118,7 +118,7 @@ func (w *spreadWindow) top(interval time.Duration, device func(netns uint64, ifi
 		each := float64(w.rate) * scale
 		out = append(out, Flow{
 			Netns: f.netns, IfIndex: f.ifindex, Device: device(f.netns, f.ifindex), RXQueue: f.queue, CPU: f.cpu,
-			Protocol: protocolName(f.protocol), Source: f.src, Destination: f.dst, Bucket: f.bucket,
+			Protocol: capture.ProtocolName(f.protocol), Source: f.src, Destination: f.dst, Bucket: f.bucket,
 			Packets: uint64(math.Round(float64(f.packets) * each)), Bytes: uint64(math.Round(float64(f.bytes) * each)),
 			Error: uint64(math.Ceil(halfWidth(f.packets, w.rate) * each)),
 			Share: float64(f.packets) / float64(sampled[queue{f.netns, f.ifindex, f.queue}]), ConsumerCPU: -1,
@@ -131,32 +131,6 @@ func (w *spreadWindow) top(interval time.Duration, device func(netns uint64, ifi
 // sampled with probability 1/rate, by the normal approximation with a variance of at least one sample.
 func halfWidth(k uint64, rate int) float64 {
 	return 1.96 * math.Sqrt(float64(max(k, 1))*(1-1/float64(max(rate, 1))))
-}
-
-func protocolName(p uint8) string {
-	switch p {
-	case 1:
-		return "icmp"
-	case 4:
-		return "ipip"
-	case 6:
-		return "tcp"
-	case 17:
-		return "udp"
-	case 41:
-		return "ip6ip"
-	case 47:
-		return "gre"
-	case 50:
-		return "esp"
-	case 51:
-		return "ah"
-	case 58:
-		return "icmp6"
-	case 132:
-		return "sctp"
-	}
-	return strconv.Itoa(int(p))
 }
 
 // topOfQueues keeps the biggest flows of each queue, in the order a Sample promises.

@@ -12,6 +12,7 @@ func commands(e *env) []*cobra.Command {
 		profileCommand(e),
 		diagnoseCommand(e),
 		explainCommand(e),
+		simulateCommand(e),
 		planCommand(e),
 		applyCommand(e),
 		trialCommand(e),

@@ -33,6 +33,16 @@ func (e *env) newProgress(what string, total time.Duration) *progress {
 	return p
 }
 
+// newOpenProgress is for what takes nobody knows how long: it shows after a moment.
+func (e *env) newOpenProgress(what string) *progress {
+	p := &progress{width: e.width, now: e.now, start: e.now(), what: what}
+	if e.stderrTTY {
+		p.w = e.stderr
+		p.ticker = time.NewTicker(250 * time.Millisecond)
+	}
+	return p
+}
+
 // tick fires when the line wants to be redrawn; never without a terminal.
 func (p *progress) tick() <-chan time.Time {
 	if p.ticker == nil {
