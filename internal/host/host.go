@@ -9,10 +9,12 @@
 package host
 
 import (
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // FS is the file tree of a host. Paths are absolute as the host itself sees
@@ -61,6 +63,17 @@ func (o OS) WriteFile(p string, data []byte) (err error) {
 			err = cerr
 		}
 	}()
-	_, err = f.Write(data)
-	return err
+	// Not f.Write, which goes on after a short write: a second write(2) to such a file is a second value.
+	for {
+		n, err := syscall.Write(int(f.Fd()), data)
+		switch {
+		case err == syscall.EINTR && n <= 0:
+			continue
+		case err != nil:
+			return &fs.PathError{Op: "write", Path: o.path(p), Err: err}
+		case n < len(data):
+			return &fs.PathError{Op: "write", Path: o.path(p), Err: io.ErrShortWrite}
+		}
+		return nil
+	}
 }

@@ -2,6 +2,8 @@ package host
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -70,5 +72,26 @@ func TestOSReadsAndWritesBelowItsRoot(t *testing.T) {
 	}
 	if _, err := o.ReadDir("/sys/class/mtu"); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("folder of a file: error = %v, want %v", err, syscall.ENOTDIR)
+	}
+}
+
+// A write that the kernel takes in part is an error and is not gone on with: to a file of sysfs the rest
+// would be a second value.
+func TestShortWriteIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	page := os.Getpagesize()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", page)); err != nil {
+		t.Skipf("needs the right to mount: %v", err)
+	}
+	defer syscall.Unmount(dir, 0)
+	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err := OS{Root: dir}.WriteFile("/f", make([]byte, 2*page))
+	if !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("%v, want a short write", err)
+	}
+	if st, err := os.Stat(filepath.Join(dir, "f")); err != nil || st.Size() != int64(page) {
+		t.Errorf("%v, %v", st.Size(), err)
 	}
 }

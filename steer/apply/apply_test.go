@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -519,6 +520,7 @@ func TestErrnoAnswers(t *testing.T) {
 		{syscall.ENOENT, irq(0), "not there any more"},
 		{syscall.EINVAL, rps(0), "isolated"},
 		{syscall.EPERM, rps(0), "needs root"},
+		{syscall.ENODEV, rps(0), "not there any more"},
 		{syscall.EROFS, rps(0), "read-only"},
 		{syscall.ENOMEM, rps(0), "memory"},
 		{syscall.EOPNOTSUPP, knob.Ref{Knob: knob.RSSHashFields, Target: "eth0 udp4"}, "permanent"},
@@ -553,6 +555,77 @@ func TestErrnoAnswers(t *testing.T) {
 			}
 			h.same("after refusal", before)
 		})
+	}
+}
+
+// A short write leaves neither the old value nor the new: it is ours, and is put back, also when the run
+// dies right after it.
+func TestShortWrite(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		h := newFake(t, 2)
+		p := h.plan()
+		p.Changes[1].To = knob.Text("2-3")
+		before := h.state()
+		short1 := false
+		h.refuse = func(r knob.Ref, v knob.Value) error {
+			if r == rps(1) && !short1 {
+				short1 = true
+				h.settings[r] = knob.Text("3") // half of the mask's text
+				return io.ErrShortWrite
+			}
+			return nil
+		}
+		dir := t.TempDir()
+		e := h.open(h.config(dir))
+		if dies {
+			f := &fault{at: -1}
+			h.fault = f
+			// the read after the short write is where it dies
+			h.refuse = func(refuse func(knob.Ref, knob.Value) error) func(knob.Ref, knob.Value) error {
+				return func(r knob.Ref, v knob.Value) error {
+					err := refuse(r, v)
+					if err != nil {
+						f.at, f.before = f.seen+1, true
+					}
+					return err
+				}
+			}(h.refuse)
+		}
+		var res *Result
+		dead := false
+		func() {
+			defer func() {
+				if v := recover(); v != nil {
+					dead = true
+				}
+			}()
+			var err error
+			if res, err = e.Apply(ctx, p, short); err != nil {
+				t.Error(err)
+			}
+		}()
+		e.Close()
+		if dead {
+			h.fault = &fault{at: -1}
+			next := h.open(h.config(dir))
+			all, err := next.Recover()
+			if err != nil || len(all) != 1 {
+				t.Fatalf("%+v, %v", all, err)
+			}
+			next.Close()
+			if all[0].State != RolledBack { // part of the mask that was announced is ours
+				t.Errorf("died: %+v", all[0])
+			}
+			h.same("died after a short write", before)
+			continue
+		}
+		if dies {
+			t.Fatal("it did not die")
+		}
+		if res.State != RolledBack || !strings.Contains(res.Why, "took only part") {
+			t.Errorf("%s: %s", res.State, res.Why)
+		}
+		h.same("after a short write", before)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/bits"
 	"path/filepath"
@@ -567,6 +568,13 @@ func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) s
 		}
 	}
 	s.Got = e.c.Host.Read(ctx, s.Ref)
+	if errors.Is(err, io.ErrShortWrite) { // whatever it holds now came from us
+		s.Outcome, s.Note = Failed, fmt.Sprintf("%s: the kernel took only part of %s and reads %s", s.Ref, text(s.To), text(s.Got))
+		if jerr := e.j.append(record{Type: recWrote, TX: t.ID, Index: &i, Value: &s.Got}); jerr != nil {
+			return jerr.Error()
+		}
+		return s.Note
+	}
 	if err != nil {
 		s.Outcome, s.Note = Failed, e.explain(s.Ref, err)
 		if s.Got.Known() && !knob.Holds(s.Got, s.To) {
