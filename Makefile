@@ -8,7 +8,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # What a run needs (demo), and what the checks need on top of it.
 RUN_PACKAGES := ethtool iproute2
-CHECK_PACKAGES := clang llvm libbpf-dev clang-format prometheus
+CHECK_PACKAGES := clang llvm libbpf-dev clang-format prometheus tmux
 FUZZTIME ?= 5s
 
 .DEFAULT_GOAL := help

@@ -8,6 +8,7 @@ func commands(e *env) []*cobra.Command {
 	return []*cobra.Command{
 		statusCommand(e),
 		irqsCommand(e),
+		topCommand(e),
 		doctorCommand(e),
 		profileCommand(e),
 		diagnoseCommand(e),

@@ -555,6 +555,9 @@ func TestOrdinaryUser(t *testing.T) {
 		}
 	}
 	run("rollback").want(t, exitPrivilege, "needs root")
+	if o := run("top", "--interval", "200ms").want(t, exitOK); !strings.Contains(o.stdout, "level 0") || !strings.Contains(o.stdout, "Without privilege for BPF") {
+		t.Errorf("top:\n%s", o.stdout)
+	}
 	run("profile", "--for", "1s").want(t, exitPrivilege, "not enough privilege for BPF", "CAP_PERFMON", "sudo rxsteer profile")
 }
 

@@ -184,21 +184,11 @@ func viewStatus(nics []nic.NIC, chosen, names []string, top *topo.Topology, snap
 	for _, c := range top.CPUs {
 		doc.CPUs = append(doc.CPUs, statusCPU{c.ID, orNull(c.Node, topo.None), c.Core, orNull(c.LLC, topo.None), c.Online, c.Isolated})
 	}
-	parts := map[string]map[string]map[knob.Kind]knob.Value{} // device → part → setting
+	parts := settingsByPart(snap)
 	for _, s := range snap.Settings {
-		dev := s.Target.Device()
-		if dev == "" {
+		if s.Target.Device() == "" {
 			doc.Settings[s.Knob] = s.Value
-			continue
 		}
-		if parts[dev] == nil {
-			parts[dev] = map[string]map[knob.Kind]knob.Value{"": {}}
-		}
-		p := s.Target.Part()
-		if parts[dev][p] == nil {
-			parts[dev][p] = map[knob.Kind]knob.Value{}
-		}
-		parts[dev][p][s.Knob] = s.Value
 	}
 	for i := range nics {
 		n := &nics[i]
@@ -211,6 +201,25 @@ func viewStatus(nics []nic.NIC, chosen, names []string, top *topo.Topology, snap
 		doc.NICs = append(doc.NICs, viewNIC(n, parts[n.Name]))
 	}
 	return doc
+}
+
+// settingsByPart is the settings of interfaces: device → part ("" the device itself) → knob.
+func settingsByPart(snap *knob.Snapshot) map[string]map[string]map[knob.Kind]knob.Value {
+	parts := map[string]map[string]map[knob.Kind]knob.Value{}
+	for _, s := range snap.Settings {
+		dev, p := s.Target.Device(), s.Target.Part()
+		if dev == "" {
+			continue
+		}
+		if parts[dev] == nil {
+			parts[dev] = map[string]map[knob.Kind]knob.Value{"": {}}
+		}
+		if parts[dev][p] == nil {
+			parts[dev][p] = map[knob.Kind]knob.Value{}
+		}
+		parts[dev][p][s.Knob] = s.Value
+	}
+	return parts
 }
 
 func viewNIC(n *nic.NIC, parts map[string]map[knob.Kind]knob.Value) statusNIC {
