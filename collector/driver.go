@@ -147,12 +147,18 @@ func (d *Driver) add(o *Driver) {
 	if d.Counters == nil {
 		d.Counters = []DriverCounter{}
 	}
+	next := 0 // drivers tell them in one order, of which those that grew are here
 	for _, c := range o.Counters {
-		i := slices.IndexFunc(d.Counters, func(x DriverCounter) bool { return x.Name == c.Name })
+		same := func(x DriverCounter) bool { return x.Name == c.Name }
+		i := slices.IndexFunc(d.Counters[next:], same) + next
+		if i < next {
+			i = slices.IndexFunc(d.Counters[:next], same)
+		}
 		if i < 0 {
 			d.Counters = append(d.Counters, c)
-		} else {
-			d.Counters[i].Count += c.Count
+			continue
 		}
+		d.Counters[i].Count += c.Count
+		next = i + 1
 	}
 }
