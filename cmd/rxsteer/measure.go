@@ -47,7 +47,7 @@ func addMeasure(c *cobra.Command) *measureFlags {
 }
 
 func addLevel(c *cobra.Command, level *int) {
-	c.Flags().IntVar(level, "level", 1, "attention `LEVEL`: 1 attaches the per-poll BPF programs, 0 reads the kernel's counters only")
+	c.Flags().IntVar(level, "level", 1, "attention `LEVEL`: 1 attaches the per-poll BPF programs, 2 also looks at packets (buckets and flows), 0 reads the kernel's counters only")
 }
 
 // addOverhead adds what measuring may cost.
@@ -80,8 +80,8 @@ const shortest = time.Second
 
 func (m *measureFlags) check() error {
 	switch {
-	case m.level != 0 && m.level != 1:
-		return usage("--level %d: want 0 or 1", m.level)
+	case m.level < 0 || m.level > 2:
+		return usage("--level %d: want 0, 1 or 2", m.level)
 	case m.duration < shortest || m.duration > 24*time.Hour:
 		return usage("--for %v: want %v … 24h", m.duration, shortest)
 	}
@@ -223,6 +223,7 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	if s.topology, err = h.topology(); err != nil {
 		return nil, err
 	}
+	h.named = names
 	if s.windows, err = e.measure(ctx, h, m, "measuring "+nameList(names)); err != nil {
 		return nil, err
 	}
@@ -359,6 +360,7 @@ func (e *env) newSampler(h *hostRooms, level int, interval time.Duration, ring *
 	if h.ethtool != nil {
 		c.Statistics = h.ethtool
 	}
+	lookAtPackets(&c, h)
 	return collector.New(c)
 }
 

@@ -31,6 +31,7 @@ type hostRooms struct {
 	netlink []check         // what of netlink works, for doctor
 	closers []func() error
 
+	named  []string             // interfaces asked for, none: all
 	nics   []nic.NIC            // the last inventory
 	polled map[int][]nic.Polled // by ifindex: NAPIs that ran and that it did not name
 	// refresh, when set, reads the map again for a NAPI it does not hold, at most that often:
