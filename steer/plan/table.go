@@ -26,6 +26,9 @@ const (
 	coolest = 0.05
 	// short is the load of a CPU, all its work counted, from which it is short of time.
 	short = 0.85
+	// agrees is the part of the packets that must have come to the queue the table names for their bucket, for
+	// the loads of buckets to be believed.
+	agrees = 0.8
 	// unplaced is where the IDs of CPUs begin that stand for those not known.
 	unplaced = 1 << 20
 	// solveFor bounds the search; its budget of steps ends it long before.
@@ -175,23 +178,19 @@ func (m *maker) loads(s *steered, count []int) {
 		s.known = "the hash changes, and all buckets are taken as alike"
 		return
 	}
-	if d := m.buckets(s.dev); d != nil && len(d.Packets) == len(s.table) && d.Hash != collector.HashEstimated {
+	if d := m.buckets(s.dev); d != nil && len(d.Packets) == len(s.table) && d.Hash != collector.HashEstimated && float64(d.Agreed) >= agrees*float64(d.Compared) {
 		s.counted = true
-		seconds := m.in.Sample.Interval.Seconds()
-		var packets, time float64
-		for b := range d.Packets {
-			packets += float64(d.Packets[b])
-			if b < len(d.Time) {
-				time += float64(d.Time[b])
-			}
+		// A packet is taken to cost the same in every queue: what one costs less in a busy queue now comes of its
+		// batches, which follow the load when buckets move.
+		var packets uint64
+		for _, n := range d.Packets {
+			packets += n
 		}
-		for b := range s.buckets {
-			switch {
-			case time > 0:
-				s.buckets[b] = float64(d.Time[b]) / 1e9 / seconds
-			case packets > 0:
-				s.buckets[b] = float64(d.Packets[b]) / packets * total
-			}
+		if total == 0 {
+			total = 1 // no receive time was measured: parts of all
+		}
+		for b, n := range d.Packets {
+			s.buckets[b] = float64(n) / float64(max(packets, 1)) * total
 		}
 		s.known = fmt.Sprintf("the load of each bucket was measured (%d packets, %s)", d.Seen, map[string]string{collector.HashNIC: "the NIC's own hash", collector.HashExact: "hashed with the NIC's key"}[d.Hash])
 		return

@@ -108,6 +108,23 @@ func TestTableFollowsMeasuredBuckets(t *testing.T) {
 	}
 }
 
+func TestBucketsThatAreNotBelieved(t *testing.T) {
+	for name, but := range map[string]func(d *collector.DeviceBuckets){
+		"a guessed key":              func(d *collector.DeviceBuckets) { d.Hash = collector.HashEstimated },
+		"packets came elsewhere":     func(d *collector.DeviceBuckets) { d.Agreed, d.Compared = 700, 1000 },
+		"a table of another size":    func(d *collector.DeviceBuckets) { d.Packets = d.Packets[1:] },
+		"nothing seen in the window": func(d *collector.DeviceBuckets) { d.Seen = 0 },
+	} {
+		in := loaded([]int{0, 0, 0, 0, 0, 0, 0, 1}, []float64{700, 100}, "RX201")
+		bucketLoads(in.Sample, 700, 0, 0, 0, 0, 0, 0, 100)
+		but(&in.Sample.Buckets[0])
+		p := Make(in)
+		if len(p.Changes) != 1 || !strings.Contains(p.Changes[0].Why, "was not measured") {
+			t.Errorf("%s: %+v %q", name, p.Changes, p.Reasons)
+		}
+	}
+}
+
 func TestTableMakesWayForOtherWorkOnlyWhereTimeIsShort(t *testing.T) {
 	table := []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1}
 	even := Make(loaded(table, []float64{180, 60}, "RX201", 0, 0.15))
