@@ -37,6 +37,10 @@ const (
 	// suspicion and the write that is within half a second of a skew's onset.
 	TickEvery = 100 * time.Millisecond
 	watchFor  = 150 * time.Millisecond
+	// watchLong is for a second window, where the first saw a gain that its few packets do not bear out, and watchBurst the
+	// burst (see below) of one bucket's packets.
+	watchLong  = time.Second
+	watchBurst = 4
 	// suspicions is how many ticks in a row must show a skew. The first may be cut by the onset.
 	suspicions = 2
 	// lateTick: after a suspend, or where the machine was starved, the counters of a tick cover too much.
@@ -123,6 +127,7 @@ type device struct {
 	off       string        // why there is no fast path
 	watched   time.Duration // when buckets were counted last
 	poor      bool          // the budget leaves no room for windows
+	longer    bool          // the last window was too short to be sure
 	// The change on its way.
 	tx        string
 	fast      bool
@@ -397,7 +402,11 @@ func (m *Machine) suspectSkew(d *device, l look) {
 	m.decide(d, Suspected, "one CPU receives more than its share", fact("cpu", cpu), fact("hottest_per_mean", hottest/mean),
 		fact("packets_per_s", math.Round(hottest/l.interval.Seconds())), fact("busy_ratio", l.busy[cpu]), fact("ticks", d.suspect))
 	d.phase = Watching
-	m.act(Action{Verb: Watch, Device: d.name, IfIndex: d.ifindex, For: watchFor})
+	a := Action{Verb: Watch, Device: d.name, IfIndex: d.ifindex, For: watchFor}
+	if d.longer {
+		a.For = watchLong
+	}
+	m.act(a)
 }
 
 // affordable reports whether the overhead allows for a window now, with so many packets per second on the hottest CPU.
@@ -483,11 +492,16 @@ func (m *Machine) window(w *Window) {
 	// What the window shows of the hottest CPU scatters by its packets.
 	noise := 0.0
 	if packets > 0 {
-		noise = 3 * r.Before * math.Sqrt(burst/float64(packets))
+		noise = 3 * r.Before * math.Sqrt(watchBurst/float64(packets))
 	}
-	if gain := r.Before - r.Hottest; gain < m.c.Limits.Gain || gain < noise || len(r.Moves) == 0 {
+	gain := r.Before - r.Hottest
+	d.longer = gain >= m.c.Limits.Gain && gain < noise && !d.longer
+	if gain < m.c.Limits.Gain || gain < noise || len(r.Moves) == 0 {
 		why := "no table is enough better"
-		if len(r.Elephants) > 0 {
+		if d.longer {
+			why = "too few packets came in the window to be sure of the gain: the next one is longer"
+		}
+		if len(r.Elephants) > 0 && !d.longer {
 			why = "the load is in few flows: no table makes the hottest CPU much cooler"
 		}
 		m.decide(d, Settled, why, append(numbers, fact("noise_ratio", noise))...)
