@@ -38,6 +38,11 @@ test: need-go deps-run ## all tests; as root the real kernel takes part, and an 
 test-user: need-go ## the same tests as an ordinary user: what needs no privilege passes, the rest names what it needs
 	set -o pipefail; $(GO) test -json -exec '$(CURDIR)/.ci/as-user' ./... | $(GO) run ./lab/testreport -skips .ci/skips-user
 
+.PHONY: soak
+SOAK ?= 1h
+soak: need-go deps-run ## wear the agent for SOAK (1h): flaps, fights, rude clients, kill −9 (root)
+	RXSTEER_SOAK=$(SOAK) $(GO) test -count=1 -timeout 24h -run TestSoak -v ./cmd/rxsteer
+
 .PHONY: lint
 lint: need-go deps ## gofmt, go vet, staticcheck, clang-format
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not gofmt'ed: $$out"; exit 1; }
@@ -70,6 +75,7 @@ rxlab: need-go deps
 	@$(GO) build -o $(BIN)/rxlab ./lab/vm
 lab: rxlab ## every VM scenario, the kernel matrix and the map's truth, one table (long)
 	$(SUDO) $(BIN)/rxlab all
+	$(MAKE) soak
 lab-ci: rxlab ## the part of the lab that CI runs: two kernels, igb and virtio
 	$(SUDO) $(BIN)/rxlab ci
 	$(SUDO) $(GO) test -tags lab -count=1 ./lab/vm/qemu
