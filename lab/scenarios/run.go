@@ -233,6 +233,9 @@ func judge(o *Outcome, docs map[string]any, files map[string][]byte) {
 				failed = append(failed, err.Error())
 			}
 		}
+		if section == "found" {
+			failed = append(failed, o.Scenario.beyond(docs)...)
+		}
 		subject, pending := o.Scenario.Pending[section]
 		switch {
 		case pending && len(failed) == 0:
@@ -309,6 +312,32 @@ func check(line string, docs map[string]any) error {
 		return fmt.Errorf("%s was not found: there are %s", line, short(seen))
 	}
 	return nil
+}
+
+// beyond is what diagnose found that the scenario does not name. One that names no finding is not judged.
+func (s *Scenario) beyond(docs map[string]any) []string {
+	named := slices.DeleteFunc(slices.Clone(s.Found), func(l string) bool { return !findingID.MatchString(l) })
+	if len(named)+len(s.NotFound) == 0 {
+		return nil
+	}
+	is := func(list []string, id, subject string) bool {
+		return slices.ContainsFunc(list, func(l string) bool {
+			want, of, _ := strings.Cut(l, " ")
+			return want == id && strings.HasPrefix(subject, of)
+		})
+	}
+	report, _ := docs["report"].(map[string]any)
+	list, _ := report["findings"].([]any)
+	var out []string
+	for _, f := range list {
+		m, _ := f.(map[string]any)
+		id, severity, subject := fmt.Sprint(m["id"]), fmt.Sprint(m["severity"]), fmt.Sprint(m["subject"])
+		if is(named, id, subject) || is(s.NotFound, id, subject) || severity == "info" && (id == "RX901" || is(s.Also, id, subject)) {
+			continue
+		}
+		out = append(out, fmt.Sprintf("%s %s %s was found and is not expected: %v", id, severity, subject, m["summary"]))
+	}
+	return out
 }
 
 // findings is a line per finding.

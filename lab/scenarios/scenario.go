@@ -41,12 +41,15 @@ type Scenario struct {
 	// leaves in /share is a document for the assertions.
 	Act []string `yaml:"act"`
 
-	Facts    []string          `yaml:"facts"`     // assertions, see expr.go
-	Found    []string          `yaml:"found"`     // "RX203", "RX203 eth0" or an assertion
-	NotFound []string          `yaml:"not_found"` // "RX101"
-	Planned  []string          `yaml:"planned"`   // assertions
-	Achieved []string          `yaml:"achieved"`  // assertions
-	Pending  map[string]string `yaml:"pending"`   // section → subject of the issue that brings it
+	Facts    []string `yaml:"facts"`     // assertions, see expr.go
+	Found    []string `yaml:"found"`     // "RX203", "RX203 eth0" or an assertion
+	NotFound []string `yaml:"not_found"` // "RX101"
+	// Also are findings that may be there beside those of Found, of no more than info: RX901 always may. Anything
+	// else that diagnose finds fails a scenario that says what must or must not be found.
+	Also     []string          `yaml:"also"`     // "RX208"
+	Planned  []string          `yaml:"planned"`  // assertions
+	Achieved []string          `yaml:"achieved"` // assertions
+	Pending  map[string]string `yaml:"pending"`  // section → subject of the issue that brings it
 
 	Timeout time.Duration `yaml:"timeout"` // of the guest; 2m when 0
 	CI      bool          `yaml:"ci"`      // part of make check
@@ -124,6 +127,11 @@ func Parse(file string, text []byte) (Scenario, error) {
 	for _, id := range s.NotFound {
 		if !findingID.MatchString(id) {
 			return fail("not_found %q: not a finding", id)
+		}
+	}
+	for _, id := range s.Also {
+		if !findingID.MatchString(id) {
+			return fail("also %q: not a finding", id)
 		}
 	}
 	for _, section := range sections {

@@ -62,11 +62,14 @@ func TestJudge(t *testing.T) {
 		verdict Verdict
 		failed  []string
 	}{
-		"all holds":         {Scenario{Facts: facts, Found: []string{"RX203 eth0"}, NotFound: []string{"RX101"}}, Pass, nil},
-		"a fact is not so":  {Scenario{Facts: []string{"before.rx.by[1] < 90"}}, Fail, []string{"facts: before.rx.by[1] < 90: it is 97"}},
-		"wrong subject":     {Scenario{Facts: facts, Found: []string{"RX203 eth1"}}, Fail, []string{`found: RX203 eth1 was not found: there are ["RX203 eth0"]`}},
-		"must not be found": {Scenario{Facts: facts, NotFound: []string{"RX203"}}, Fail, []string{"found: RX203 was found and must not be"}},
-		"pending and fails": {Scenario{Facts: facts, Found: []string{"RX999"}, Pending: map[string]string{"found": "later"}}, Pending, nil},
+		"all holds":              {Scenario{Facts: facts, Found: []string{"RX203 eth0"}, NotFound: []string{"RX101"}}, Pass, nil},
+		"a fact is not so":       {Scenario{Facts: []string{"before.rx.by[1] < 90"}}, Fail, []string{"facts: before.rx.by[1] < 90: it is 97"}},
+		"wrong subject":          {Scenario{Facts: facts, Found: []string{"RX203 eth1"}}, Fail, []string{`found: RX203 eth1 was not found: there are ["RX203 eth0"]`, "found: RX203 warning eth0 was found and is not expected: ports are left out"}},
+		"beyond what is named":   {Scenario{Facts: facts, NotFound: []string{"RX101"}}, Fail, []string{"found: RX203 warning eth0 was found and is not expected: ports are left out"}},
+		"a warning is no also":   {Scenario{Facts: facts, NotFound: []string{"RX101"}, Also: []string{"RX203"}}, Fail, []string{"found: RX203 warning eth0 was found and is not expected: ports are left out"}},
+		"no finding is expected": {Scenario{Facts: facts, Found: []string{"report.findings exists"}}, Pass, nil},
+		"must not be found":      {Scenario{Facts: facts, NotFound: []string{"RX203"}}, Fail, []string{"found: RX203 was found and must not be"}},
+		"pending and fails":      {Scenario{Facts: facts, Found: []string{"RX999"}, Pending: map[string]string{"found": "later"}}, Pending, nil},
 		"pending and passes": {Scenario{Name: "x", Facts: facts, Found: []string{"RX203"}, Pending: map[string]string{"found": "later"}}, XPass,
 			[]string{`found passes, but is marked pending for "later": remove that line from lab/scenarios/x.yaml`}},
 		"a command failed": {Scenario{Facts: facts, Planned: []string{"plan.changes.# == 1"}}, Fail,
