@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -22,7 +23,18 @@ func (d *difference) napis() {
 	}
 	var untimed uint64
 	d.s.NAPIs = make([]NAPI, 0, len(d.cur.BPF.NAPIKeys))
-	for i, k := range d.cur.BPF.NAPIKeys {
+	// In the order a Sample promises; entries are too big to be sorted themselves.
+	order := make([]int32, len(d.cur.BPF.NAPIKeys))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, j int32) int {
+		a, b := &d.cur.BPF.NAPIKeys[i], &d.cur.BPF.NAPIKeys[j]
+		return cmp.Or(cmp.Compare(a.Netns, b.Netns), cmp.Compare(a.Ifindex, b.Ifindex), cmp.Compare(a.NapiId, b.NapiId),
+			cmp.Compare(a.Napi, b.Napi), cmp.Compare(a.Cpu, b.Cpu))
+	})
+	for _, i := range order {
+		k := d.cur.BPF.NAPIKeys[i]
 		now, before := &d.cur.BPF.NAPIs[i], was[k]
 		if before == nil || now.Polls < before.Polls || now.BusyPolls < before.BusyPolls {
 			before = &bpf.NAPIStat{} // polled for the first time, at least since it was forgotten
@@ -53,7 +65,6 @@ func (d *difference) napis() {
 		untimed += n.BusyPolls
 		d.s.NAPIs = append(d.s.NAPIs, n)
 	}
-	slices.SortFunc(d.s.NAPIs, compareNAPIs)
 	if untimed > 0 {
 		d.note("time of polls outside NET_RX", fmt.Sprintf("%d polls ran in process context (busy polling, threaded NAPI or netpoll): counted, not timed", untimed))
 	}

@@ -23,6 +23,14 @@ type arm struct {
 	start func(ctx context.Context) (stop func() error, err error)
 }
 
+// Names of our arms.
+const (
+	armNothing = "nothing"
+	armPerPoll = "rxsteer, per-poll set"
+	armDetail  = "rxsteer, full detail at 1/1024, no budget"
+	armBudget  = "rxsteer, 1 % budget (default)"
+)
+
 var errUnavailable = errors.New("unavailable")
 
 func nothing(context.Context) (func() error, error) { return func() error { return nil }, nil }
@@ -37,6 +45,56 @@ func perPoll(context.Context) (func() error, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p.Close, nil
+}
+
+// fullDetail is all of level 2 beside level 1, without a budget: stages of one packet in 1024, the load of every bucket and
+// the class of every packet, and flows of one packet in 64.
+func fullDetail(r *rig) func(context.Context) (func() error, error) {
+	return func(context.Context) (stop func() error, err error) {
+		var closers []func() error
+		stop = func() error {
+			var errs []error
+			for _, c := range closers {
+				errs = append(errs, c())
+			}
+			return errors.Join(errs...)
+		}
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, stop())
+			}
+		}()
+		polls, err := bpf.Load(bpf.Options{})
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, polls.Close)
+		packets, err := bpf.LoadPackets(bpf.Options{})
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, packets.Close)
+		spread, err := bpf.LoadSpread(bpf.SpreadOptions{})
+		if err != nil {
+			return nil, err
+		}
+		closers = append(closers, spread.Close)
+		index, err := r.b.IfIndex("b0")
+		if err != nil {
+			return nil, err
+		}
+		device := bpf.SpreadDevice{Netns: uint32(r.b.Inode()), IfIndex: uint32(index), Table: make([]int, 128), Key: make([]byte, 40)}
+		for i := range device.Key {
+			device.Key[i] = byte(7*i + 1)
+		}
+		for i := range device.Fields {
+			device.Fields[i] = "sdfn"
+		}
+		if err := spread.Configure([]bpf.SpreadDevice{device}); err != nil {
+			return nil, err
+		}
+		return stop, errors.Join(spread.SetRate(64), packets.SetRate(1024), polls.Attach(), packets.Attach(), spread.Attach())
+	}
 }
 
 // Programs of peers that do comparable work.
@@ -54,16 +112,26 @@ tracepoint:irq:softirq_exit /args->vec == 3 && @t[cpu]/ { @rx = hist(nsecs - @t[
 tracepoint:napi:napi_poll { @work[args->napi, cpu] = hist(args->work); }
 tracepoint:net:netif_receive_skb { @size[cpu] = hist(args->len); @packets[cpu] = count(); }
 BEGIN { printf("ready\n"); }`
+	// The same and the time from the driver to the protocol layer, of each packet.
+	bpftraceLatency = `
+tracepoint:irq:softirq_entry /args->vec == 3/ { @t[cpu] = nsecs; }
+tracepoint:irq:softirq_exit /args->vec == 3 && @t[cpu]/ { @rx = hist(nsecs - @t[cpu]); delete(@t[cpu]); }
+tracepoint:napi:napi_poll { @work[args->napi, cpu] = hist(args->work); }
+tracepoint:net:napi_gro_receive_entry { @at[args->skbaddr] = nsecs; @bucket[args->hash % 128] = count(); }
+tracepoint:net:netif_receive_skb /@at[args->skbaddr]/ { @latency = hist(nsecs - @at[args->skbaddr]); delete(@at[args->skbaddr]); }
+BEGIN { printf("ready\n"); }`
 )
 
 // arms are rxsteer and its peers, the baseline first and the control second.
-func arms() []arm {
+func arms(r *rig) []arm {
 	return []arm{
-		{"nothing", false, nothing},
+		{armNothing, false, nothing},
 		{"nothing (A/A control)", false, nothing},
-		{"rxsteer, per-poll set", false, perPoll},
+		{armPerPoll, false, perPoll},
+		{armDetail, false, fullDetail(r)},
 		{"bpftrace: softirq + NAPI histograms", true, tool("ready", "bpftrace", "-e", bpftraceHistograms)},
-		{"bpftrace: the same + each packet", true, tool("ready", "bpftrace", "-e", bpftracePackets)},
+		{"bpftrace: the same + netqtop's work", true, tool("ready", "bpftrace", "-e", bpftracePackets)},
+		{"bpftrace: the same + buckets, latency", true, tool("ready", "bpftrace", "-e", bpftraceLatency)},
 		{"libbpf-tools softirqs", true, timed(time.Second, "softirqs", "-d")},
 		{"perf trace: the same tracepoints", true, timed(time.Second, "perf", "trace", "-a", "-o", "/dev/null",
 			"-e", "irq:softirq_entry,irq:softirq_exit,irq:softirq_raise,napi:napi_poll")},

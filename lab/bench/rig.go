@@ -88,8 +88,14 @@ const slice = 4 * time.Millisecond
 
 // cost sends batches of n packets for d on one CPU and returns ns per packet.
 func (r *rig) cost(n int, d time.Duration, cpu int) (float64, error) {
+	slices, err := r.slices(n, d, cpu)
+	return median(slices), err
+}
+
+// slices is ns per packet in each slice of d.
+func (r *rig) slices(n int, d time.Duration, cpu int) ([]float64, error) {
 	type outcome struct {
-		ns  float64
+		ns  []float64
 		err error
 	}
 	done := make(chan outcome)
@@ -102,11 +108,11 @@ func (r *rig) cost(n int, d time.Duration, cpu int) (float64, error) {
 	return o.ns, o.err
 }
 
-func (r *rig) sendBatches(n int, d time.Duration, cpu int) (float64, error) {
+func (r *rig) sendBatches(n int, d time.Duration, cpu int) ([]float64, error) {
 	var set unix.CPUSet
 	set.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return 0, fmt.Errorf("pin to CPU %d: %w", cpu, err)
+		return nil, fmt.Errorf("pin to CPU %d: %w", cpu, err)
 	}
 	// Before all ordinary threads, so that other work on this machine is in the
 	// figures only through caches; without CAP_SYS_NICE the medians must do.
@@ -120,7 +126,7 @@ func (r *rig) sendBatches(n int, d time.Duration, cpu int) (float64, error) {
 		for took < slice {
 			for range max(240/n, 1) {
 				if _, err := unix.Write(r.fd, buf); err != nil {
-					return 0, fmt.Errorf("send %d packets: %w", n, err)
+					return nil, fmt.Errorf("send %d packets: %w", n, err)
 				}
 				packets += n
 			}
@@ -128,5 +134,5 @@ func (r *rig) sendBatches(n int, d time.Duration, cpu int) (float64, error) {
 		}
 		slices = append(slices, float64(took.Nanoseconds())/float64(packets))
 	}
-	return median(slices), nil
+	return slices, nil
 }
