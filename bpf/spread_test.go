@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -15,7 +16,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
+	"github.com/rxsteer/rxsteer/internal/capture"
 	"github.com/rxsteer/rxsteer/internal/testnet"
 	"github.com/rxsteer/rxsteer/internal/toeplitz"
 	"github.com/rxsteer/rxsteer/lab/traffic"
@@ -348,5 +351,259 @@ func TestSpreadOfHostileHeaders(t *testing.T) {
 				t.Errorf("in entry %d, want %d", entry, want)
 			}
 		})
+	}
+}
+
+// TestSpreadIsItsTwin: of frames cut, bent and made up, class and bucket are those of package capture.
+func TestSpreadIsItsTwin(t *testing.T) {
+	s := spreading(t, SpreadOptions{Flows: 16})
+	ns := testnet.New(t)
+	dev := tap(t, ns, 1)
+	s.watch(t, ns, "rx0", 0, SpreadDevice{Table: turns(127, 1), Key: toeplitz.MicrosoftKey, Fields: allFields})
+	var corpus [][]byte
+	for _, change := range []func(*traffic.Frame){
+		func(*traffic.Frame) {},
+		func(f *traffic.Frame) { f.TCP, f.VLANs = true, []uint16{5, 6} },
+		func(f *traffic.Frame) { f.Size, f.Fragment = 400, 200 },
+		func(f *traffic.Frame) {
+			f.Src, f.Dst = netip.MustParseAddrPort("[fd00::1]:4000"), netip.MustParseAddrPort("[fd00::2]:5000")
+		},
+		func(f *traffic.Frame) {
+			f.Encap, f.OuterSrc, f.OuterDst = traffic.VXLAN, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+		},
+	} {
+		f := udp("10.9.0.1:4000", "10.9.1.1:5000")
+		change(&f)
+		corpus = append(corpus, frames(t, f)...)
+	}
+	ext := []byte{17, 0, 1, 4, 0, 0, 0, 0}
+	corpus = append(corpus, rawIPv4(5, 132, 0, make([]byte, 20)), rawIPv6(0, append([]byte{51, 0, 1, 4, 0, 0, 0, 0}, ext...)), rawIPv6(44, append(ext, 1, 2, 3, 4)))
+	rnd := rand.New(rand.NewPCG(7, 8))
+	protocols := []byte{0, 4, 6, 17, 41, 43, 44, 47, 51, 60, 132, 135}
+	before := s.counters(t)
+	differ, classes := 0, map[string]int{}
+	for range 2000 {
+		f := bytes.Clone(corpus[rnd.IntN(len(corpus))])
+		for range rnd.IntN(4) {
+			if i := 12 + rnd.IntN(min(len(f)-12, 60)); rnd.IntN(2) == 0 {
+				f[i] = byte(rnd.Uint32())
+			} else {
+				f[i] = protocols[rnd.IntN(len(protocols))]
+			}
+		}
+		if rnd.IntN(3) == 0 {
+			f = f[:14+rnd.IntN(len(f)-13)]
+		}
+		inject(t, dev, f)
+		after := s.counters(t)
+		want := capture.Ethernet(f)
+		classes[want.Class]++
+		got := ""
+		for i, l := range after.Stats[0].Classes {
+			for vlan := range l {
+				if l[vlan].Packets != before.Stats[0].Classes[i][vlan].Packets {
+					got += fmt.Sprint(ClassNames[i], " ", vlan == 1)
+				}
+			}
+		}
+		is := ""
+		if want.Class != "" {
+			is = fmt.Sprint(want.Class, " ", want.VLAN)
+		}
+		bucket, expected := -1, -1
+		for i := range after.Buckets[0] {
+			if after.Buckets[0][i].Packets != before.Buckets[0][i].Packets {
+				bucket = i
+			}
+		}
+		if want.FlowType != "" {
+			src, dst := want.Src, want.Dst
+			expected = bucketOf(t, toeplitz.MicrosoftKey, src, dst, toeplitz.None, 127)
+		}
+		if got != is || bucket != expected {
+			t.Errorf("%x: %q in bucket %d, want %q in %d", f, got, bucket, is, expected)
+			if differ++; differ > 5 {
+				t.FailNow()
+			}
+		}
+		before = after
+	}
+	for _, class := range []string{"", "udp4", "tcp4", "udp6", "ip4", "ip6", "fragment", "vxlan", "other"} {
+		if classes[class] == 0 {
+			t.Errorf("no frame of class %q was among them: %v", class, classes)
+		}
+	}
+}
+
+// openTAP makes a tap of other flags than testnet's.
+func openTAP(t *testing.T, ns *testnet.NS, flags uint16) int {
+	t.Helper()
+	var fd int
+	err := ns.Do(func() (err error) {
+		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+		ifr, err := unix.NewIfreq("rx0")
+		if err != nil {
+			return err
+		}
+		ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | flags)
+		return unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := ns.IP("link", "set", "rx0", "up"); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// TestSpreadReadsHeadersInPages: napi_gro_frags() hands over packets with nothing but pages.
+func TestSpreadReadsHeadersInPages(t *testing.T) {
+	f := frames(t, udp("[fd00::1]:4000", "[fd00::2]:5000"))[0]
+	want := bucketOf(t, toeplitz.MicrosoftKey, netip.MustParseAddrPort("[fd00::1]:4000"), netip.MustParseAddrPort("[fd00::2]:5000"), toeplitz.None, 128)
+	for _, pages := range []bool{true, false} {
+		t.Run(fmt.Sprintf("pages=%v", pages), func(t *testing.T) {
+			testnet.NeedTun(t)
+			s, err := loadSpreadWith(SpreadOptions{}, pages)
+			if pages && err != nil {
+				t.Skip("needs bpf_dynptr_from_skb in tracepoints (Linux 6.12): ", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if err := s.Attach(); err != nil {
+				t.Fatal(err)
+			}
+			ns := testnet.New(t)
+			fd := openTAP(t, ns, unix.IFF_NAPI|unix.IFF_NAPI_FRAGS)
+			s.watch(t, ns, "rx0", 1, SpreadDevice{Table: turns(128, 1), Key: toeplitz.MicrosoftKey, Fields: allFields})
+			for range 10 {
+				if _, err := unix.Writev(fd, [][]byte{f[:14], f[14:70], f[70:]}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := s.counters(t)
+			st := c.Stats[0]
+			if st.Seen.Packets != 10 || st.Seen.Bytes != uint64(10*len(f)) {
+				t.Fatalf("seen %+v, want 10 packets of %d bytes", st.Seen, len(f))
+			}
+			if !pages {
+				if st.Unseen != 10 || st.BySum != 0 {
+					t.Errorf("%d unseen, %d in buckets; want all 10 unseen", st.Unseen, st.BySum)
+				}
+				return
+			}
+			if st.Unseen != 0 || c.Buckets[0][want].Packets != 10 || st.Classes[spreadClassCLASS_UDP6][0].Packets != 10 {
+				t.Errorf("%d unseen, %d in bucket %d, %d of class udp6; want 0, 10, 10", st.Unseen, c.Buckets[0][want].Packets, want, st.Classes[spreadClassCLASS_UDP6][0].Packets)
+			}
+		})
+	}
+}
+
+// TestSpreadSeesEveryWayIn: each packet once, whatever way its device hands it over.
+func TestSpreadSeesEveryWayIn(t *testing.T) {
+	s := spreading(t, SpreadOptions{})
+	device := SpreadDevice{Table: turns(128, 1), Key: toeplitz.MicrosoftKey, Fields: allFields}
+	check := func(t *testing.T, packets uint64) {
+		t.Helper()
+		var st DeviceStat
+		await(t, "the packets", func() bool {
+			st = s.counters(t).Stats[0]
+			return st.Classes[spreadClassCLASS_UDP4][0].Packets >= packets
+		})
+		if n := st.Classes[spreadClassCLASS_UDP4][0].Packets; n != packets {
+			t.Errorf("%d datagrams, want %d", n, packets)
+		}
+	}
+	t.Run("tap without NAPI", func(t *testing.T) {
+		ns := testnet.New(t)
+		fd := openTAP(t, ns, 0)
+		s.watch(t, ns, "rx0", 0, device)
+		for range 20 {
+			if _, err := unix.Write(fd, frames(t, udp("10.9.0.1:4000", "10.9.1.1:5000"))[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check(t, 20)
+	})
+	datagrams := func(t *testing.T, ns *testnet.NS, to string, n int) {
+		t.Helper()
+		err := ns.Do(func() error {
+			c, err := net.ListenPacket("udp4", ":0")
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for range n {
+				if _, err := c.WriteTo(make([]byte, 100), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("loopback", func(t *testing.T) {
+		ns := testnet.New(t)
+		s.watch(t, ns, "lo", 0, device)
+		datagrams(t, ns, "127.0.0.1:9", 20)
+		check(t, 20)
+	})
+	for _, napi := range []bool{true, false} {
+		t.Run(fmt.Sprintf("veth NAPI=%v", napi), func(t *testing.T) {
+			a, b := testnet.New(t), testnet.New(t)
+			if err := testnet.Connect(a, b, testnet.Veth{AddrA: "10.9.0.1/24", AddrB: "10.9.0.2/24", NAPI: napi, StaticNeigh: true}); err != nil {
+				t.Fatal(err)
+			}
+			s.watch(t, b, "b0", 0, device)
+			datagrams(t, a, "10.9.0.2:9", 20)
+			check(t, 20)
+		})
+	}
+}
+
+// TestSpreadTellsDevicesApart: two devices are told apart, a third that nobody asked for is not counted, and more than
+// there is room for are refused.
+func TestSpreadTellsDevicesApart(t *testing.T) {
+	s := spreading(t, SpreadOptions{Devices: 2, Entries: 256})
+	ns, other := testnet.New(t), testnet.New(t)
+	devs := []*testnet.TAP{tap(t, ns, 1), tap(t, other, 1)}
+	third, err := ns.NewTAP("rx1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	var watch []SpreadDevice
+	for i, n := range []*testnet.NS{ns, other} {
+		index, err := n.IfIndex("rx0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		watch = append(watch, SpreadDevice{Netns: uint32(n.Inode()), IfIndex: uint32(index), Table: turns(128>>i, 1), Key: toeplitz.MicrosoftKey, Fields: allFields})
+	}
+	if err := s.Configure(append(watch, watch[0])); !errors.Is(err, ErrSpreadSize) {
+		t.Errorf("three devices: %v, want ErrSpreadSize", err)
+	}
+	if err := errors.Join(s.Configure(watch), s.SetOn(true)); err != nil {
+		t.Fatal(err)
+	}
+	f := frames(t, udp("10.9.0.1:4000", "10.9.1.1:5000"))[0]
+	for i := range 30 {
+		inject(t, devs[i%2], f)
+		inject(t, third, f)
+	}
+	inject(t, devs[1], f)
+	c := s.counters(t)
+	if a, b := c.Stats[0].Classes[spreadClassCLASS_UDP4][0].Packets, c.Stats[1].Classes[spreadClassCLASS_UDP4][0].Packets; a != 15 || b != 16 {
+		t.Errorf("%d and %d datagrams, want 15 and 16", a, b)
+	}
+	if len(c.Buckets[0]) != 128 || len(c.Buckets[1]) != 64 {
+		t.Errorf("%d and %d buckets, want 128 and 64", len(c.Buckets[0]), len(c.Buckets[1]))
 	}
 }

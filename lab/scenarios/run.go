@@ -26,6 +26,7 @@ var programs = map[string]string{
 	"rxtraffic": "./lab/cmd/rxtraffic",
 	"rxburn":    "./lab/cmd/rxburn",
 	"rxfacts":   "./lab/scenarios/rxfacts",
+	"rxbuckets": "./lab/scenarios/rxbuckets",
 	"rxprobe":   "./lab/matrix/probe",
 }
 
