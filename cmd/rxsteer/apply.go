@@ -180,7 +180,7 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
 		fmt.Fprintln(e.stdout)
 	}
-	e.warn(pl)
+	e.warn(ctx, h, pl)
 	if !f.yes {
 		if err := e.ask(plural(len(pl.Changes), "change")); err != nil {
 			return err
@@ -283,7 +283,7 @@ func (e *env) ask(what string) error {
 // openEngine takes the lock and finishes what an earlier run left.
 func (e *env) openEngine(ctx context.Context, h *hostRooms, dir string, progress func(string), sample apply.Sampler) (*apply.Engine, error) {
 	c := apply.Config{Dir: dir, Host: h.machine, Now: e.now, Sample: sample, Progress: progress,
-		Around: reach.Host{FS: e.fs}, Vectors: h.queueVectors}
+		Around: reach.Host{FS: e.fs}, Vectors: h.queueVectors, Owners: h.othersNow}
 	engine, err := apply.Open(ctx, c)
 	if err != nil {
 		return nil, applyFailure(err)

@@ -83,6 +83,9 @@ func printResult(w io.Writer, doc *applyDoc, p palette, width int) {
 			wrap(w, width, "  ", "    ", fmt.Sprintf("%s: %s → %s: %s", u.Ref, clip(shown(u.From), 30), clip(shown(u.To), 30), u.Note))
 		}
 	}
+	for _, o := range r.Owners {
+		wrap(w, width, "  ! ", "    ", ownerText(o))
+	}
 	printComparison(w, doc, p)
 	if len(r.Judged) > 1 || len(r.Judged) == 1 && r.Verdict == nil {
 		fmt.Fprintln(w)

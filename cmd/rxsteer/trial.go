@@ -111,7 +111,7 @@ func (e *env) trial(ctx context.Context, f *applyFlags, o apply.TrialOptions, ar
 		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
 		fmt.Fprintln(e.stdout)
 	}
-	e.warn(pl)
+	e.warn(ctx, h, pl)
 	if !f.yes {
 		if err := e.ask(plural(len(pl.Changes), "change") + ", one after the other and together,"); err != nil {
 			return err

@@ -7,6 +7,7 @@
 //	rxlab matrix [KERNEL…]          BPF and attribution on each kernel and on this host
 //	rxlab truth [KERNEL NIC]        rxsteer status against ethtool and /proc in guests
 //	rxlab kill [-rounds N] [-nic NIC]   kill -9 at random points of apply, in one guest
+//	rxlab persist [-nic NIC]            persisted settings after a reboot and after ethtool -L
 //	rxlab ci                        what make check runs
 //	rxlab all                       everything, one table
 //
@@ -36,6 +37,7 @@ const usage = `usage:
   rxlab matrix [KERNEL…] BPF objects, hooks and attribution on each kernel and on this host
   rxlab truth            rxsteer status against ethtool and /proc, each NIC on each kernel
   rxlab kill             kill -9 at random points of apply, on a real driver
+  rxlab persist          persisted settings after a reboot and after ethtool -L
   rxlab ci               what make check runs
   rxlab all              everything, one table
 `
@@ -53,7 +55,8 @@ func run(ctx context.Context, args []string) int {
 	}
 	commands := map[string]func(context.Context, []string) error{
 		"prep": prep, "boot": boot, "list": list, "run": runScenarios,
-		"matrix": runMatrix, "truth": runTruth, "kill": runKill, "ci": runCI, "all": runAll,
+		"matrix": runMatrix, "truth": runTruth, "kill": runKill, "persist": runPersist,
+		"ci": runCI, "all": runAll,
 	}
 	cmd, ok := commands[args[0]]
 	if !ok {

@@ -61,6 +61,8 @@ type Config struct {
 	// them nothing of that is checked.
 	Around  Surroundings
 	Vectors Vectors
+	// Owners tells who else writes settings here; asked only when somebody did.
+	Owners func(context.Context) ([]knob.Owner, error)
 	// Progress, when set, is told each step as it begins ("write rps-cpus of eth0 rx-0").
 	Progress func(string)
 
@@ -102,6 +104,8 @@ type Result struct {
 	// Judged are the verdicts on each step, Verdict that on all of them together.
 	Judged  []Judged `json:"judged,omitempty"`
 	Verdict *Verdict `json:"verdict,omitempty"`
+	// Owners also write a setting that somebody else took: it is left to them, or settled as they say.
+	Owners []knob.Owner `json:"owners,omitempty"`
 	// Left are the settings that could not be put back.
 	Left []Left `json:"left"`
 	// Confirm is how long after now the transaction is undone unless confirmed.

@@ -411,6 +411,59 @@ func TestSomebodyElse(t *testing.T) {
 	})
 }
 
+// Who takes a setting is named with the line that settles it, before anything is written and while it is
+// measured.
+func TestOwnersAreNamed(t *testing.T) {
+	owners := []knob.Owner{
+		{Name: "irqbalance", Device: "eth0", Knobs: []knob.Kind{knob.IRQAffinity}, Detail: "pid 7", Settle: []string{`/etc/default/irqbalance: IRQBALANCE_ARGS="--banirq=1"`, "systemctl restart irqbalance"}},
+		{Name: "tuned", Knobs: []knob.Kind{knob.NetdevBudget}},
+		{Name: "other's irqbalance", Device: "eth1", Knobs: []knob.Kind{knob.IRQAffinity}},
+	}
+	asked := 0
+	engine := func(h *fakeHost) *Engine {
+		c := h.config(t.TempDir())
+		c.Owners = func(context.Context) ([]knob.Owner, error) { asked++; return owners, nil }
+		c.Sample = func(context.Context, time.Duration) (*collector.Sample, error) { return sample(0.5, 1000, 0), nil }
+		e := h.open(c)
+		t.Cleanup(func() { e.Close() })
+		return e
+	}
+	t.Run("while it is measured", func(t *testing.T) {
+		h := newFake(t, 3)
+		p := h.vectors()
+		h.onWrite = func(r knob.Ref) {
+			if r == irq(2) {
+				h.settings[irq(1)] = knob.Text("3")
+			}
+		}
+		res, err := engine(h).Apply(ctx, p, short)
+		if err != nil || res.State != Kept || res.Steps[1].Outcome != Stale || len(res.Owners) != 1 || res.Owners[0].Name != "irqbalance" {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if h.settings[irq(1)].String() != "3" {
+			t.Error("it was taken back")
+		}
+	})
+	t.Run("before", func(t *testing.T) {
+		h := newFake(t, 3)
+		p := h.vectors()
+		for n := range 3 {
+			h.settings[irq(n)] = knob.Text("3")
+		}
+		_, err := engine(h).Apply(ctx, p, short)
+		if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), `irqbalance writes it too (pid 7); to settle it: /etc/default/irqbalance: IRQBALANCE_ARGS="--banirq=1"; systemctl restart irqbalance`) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("nobody took anything", func(t *testing.T) {
+		h := newFake(t, 3)
+		asked = 0
+		if res, err := engine(h).Apply(ctx, h.vectors(), short); err != nil || res.State != Kept || len(res.Owners) > 0 || asked > 0 {
+			t.Errorf("%+v, %v, asked %d times", res, err, asked)
+		}
+	})
+}
+
 func TestVectorNotInEffect(t *testing.T) {
 	h := newFake(t, 1)
 	aff, eff := knob.Ref{Knob: knob.IRQAffinity, Target: "eth0 irq-30"}, knob.Ref{Knob: knob.IRQEffective, Target: "eth0 irq-30"}

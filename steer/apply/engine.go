@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -233,6 +234,7 @@ func (e *Engine) keep(ctx context.Context, r *running, before, after []*collecto
 	if err := e.later(ctx, r); err != nil {
 		return e.undo(r.t, res, err.Error())
 	}
+	e.others(ctx, res)
 	if ctx.Err() != nil {
 		return e.undo(r.t, res, "interrupted")
 	}
@@ -286,7 +288,12 @@ func (e *Engine) ready(ctx context.Context, p *plan.Plan, o Options) (*Result, *
 	}
 	if todo, stale := e.todo(ctx, res); todo == 0 {
 		if stale > 0 {
-			return res, snap, fmt.Errorf("apply: %w: %d of %d; make a new plan", ErrStale, stale, len(res.Steps))
+			e.others(ctx, res)
+			by := ""
+			for _, o := range res.Owners {
+				by += fmt.Sprintf("; %s writes it too (%s); to settle it: %s", o.Name, o.Detail, strings.Join(o.Settle, "; "))
+			}
+			return res, snap, fmt.Errorf("apply: %w: %d of %d; make a new plan%s", ErrStale, stale, len(res.Steps), by)
 		}
 		res.Why = "every setting already has the value planned"
 	}
@@ -775,6 +782,38 @@ func (e *Engine) still(ctx context.Context, res *Result) {
 	}
 }
 
+// others names who is known to write the settings that somebody else took.
+func (e *Engine) others(ctx context.Context, res *Result) {
+	var taken []knob.Ref
+	for _, s := range res.Steps {
+		if s.Outcome == Stale {
+			taken = append(taken, s.Ref)
+		}
+	}
+	for _, u := range res.Unasked {
+		if !u.PutBack {
+			taken = append(taken, u.Ref)
+		}
+	}
+	for _, l := range res.Left {
+		taken = append(taken, l.Ref)
+	}
+	if len(taken) == 0 || e.c.Owners == nil {
+		return
+	}
+	all, err := e.c.Owners(ctx)
+	if err != nil {
+		return // that it was taken is told all the same
+	}
+	for _, o := range all {
+		if slices.ContainsFunc(taken, func(r knob.Ref) bool {
+			return slices.Contains(o.Knobs, r.Knob) && (o.Device == "" || o.Device == r.Target.Device())
+		}) {
+			res.Owners = append(res.Owners, o)
+		}
+	}
+}
+
 // effect says where a vector's interrupts really go, when not where they should: smp_affinity is a
 // wish, which takes effect at the next interrupt (irq_set_affinity_locked and the move-pending flag in
 // kernel/irq/).
@@ -855,6 +894,7 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 	if serr == nil && len(t.written) > 0 {
 		e.besides(ctx, t, res, base)
 	}
+	e.others(ctx, res)
 	res.State, res.Why = RolledBack, why
 	if len(res.Left) > 0 {
 		res.State = Partial
