@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"slices"
 	"strings"
 	"time"
@@ -139,7 +140,7 @@ func (f *applyFlags) check() error {
 }
 
 func (f *applyFlags) options(e *env) apply.Options {
-	o := apply.Options{Allow: []plan.Risk{}, ConfirmWithin: f.confirmWithin, Window: f.window()}
+	o := apply.Options{Allow: []plan.Risk{}, ConfirmWithin: f.confirmWithin, Window: f.window(), By: e.operator()}
 	for _, a := range f.allow {
 		o.Allow = append(o.Allow, plan.Risk(a))
 	}
@@ -234,6 +235,18 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 		return applyFailure(applyErr)
 	}
 	return resultExit(res)
+}
+
+// operator is who runs this, for the journal: the account, and behind sudo the person.
+func (e *env) operator() string {
+	name := fmt.Sprintf("uid %d", os.Geteuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if person := e.getenv("SUDO_USER"); person != "" && person != name {
+		name += " (" + person + ")"
+	}
+	return name
 }
 
 // choosePlan reads the plan, or makes one and returns the report it stands on.

@@ -358,8 +358,8 @@ func TestHistoryText(t *testing.T) {
 	begun := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	r := fixedResult()
 	txs := []apply.Transaction{
-		{ID: "1", Begun: begun, Ended: begun.Add(12 * time.Second), State: apply.Kept, Why: "better: receive softirq of the hottest CPU 98 → 41 %", Plan: fixedPlan()},
-		{ID: "2", Begun: begun.Add(time.Hour), State: apply.Partial, Why: r.Why, Plan: fixedPlan(), Left: r.Left},
+		{ID: "1", By: "root (alice), trial", Begun: begun, Ended: begun.Add(12 * time.Second), State: apply.Kept, Why: "better: receive softirq of the hottest CPU 98 → 41 %", Plan: fixedPlan()},
+		{ID: "2", By: "persist", Begun: begun.Add(time.Hour), State: apply.Partial, Why: r.Why, Plan: fixedPlan(), Left: r.Left},
 		{ID: "3", Begun: begun.Add(2 * time.Hour), State: apply.Unconfirmed, Plan: fixedPlan(), Deadline: 90 * time.Minute},
 	}
 	var b bytes.Buffer

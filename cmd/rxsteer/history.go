@@ -64,9 +64,9 @@ func printHistory(w io.Writer, txs []apply.Transaction, now time.Time, p palette
 		fmt.Fprintln(w, "No change was made in this boot.")
 		return
 	}
-	t := newTable("", ">ID", "begun", "state", ">changes", "of", "why")
+	t := newTable("", ">ID", "begun", "by", "state", ">changes", "of", "why")
 	for _, x := range txs {
-		t.row(x.ID, ago(now.Sub(x.Begun)), string(x.State), fmt.Sprint(len(x.Plan.Changes)), targets(x.Plan), clip(x.Why, 50))
+		t.row(x.ID, ago(now.Sub(x.Begun)), clip(x.By, 16), string(x.State), fmt.Sprint(len(x.Plan.Changes)), targets(x.Plan), clip(x.Why, 40))
 	}
 	t.print(w, p)
 	for _, x := range txs {

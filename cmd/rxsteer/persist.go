@@ -361,7 +361,7 @@ func (r *persistRun) apply(ctx context.Context) (n int, err error) {
 			return n, err
 		}
 		// What takes the link down was confirmed once with it; here it is confirmed when the link is back.
-		res, err := engine.Apply(ctx, p, apply.Options{Allow: []plan.Risk{plan.Reorder, plan.Pause, plan.Flap}, ConfirmWithin: 10 * time.Minute,
+		res, err := engine.Apply(ctx, p, apply.Options{Allow: []plan.Risk{plan.Reorder, plan.Pause, plan.Flap}, ConfirmWithin: 10 * time.Minute, By: "persist",
 			Begun: func(id string) error { return r.e.startWatcher(r.dir, id) }})
 		if err == nil && res.State == apply.Unconfirmed {
 			_, err = engine.Confirm(res.ID)

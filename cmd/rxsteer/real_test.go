@@ -348,6 +348,9 @@ func TestWarnsOfTheOperatorsInterface(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.rxsteer("rollback", "--state-dir", r.dir).want(t, exitOK)
+	if by := r.history()[0].By; by != "root" {
+		t.Errorf("the journal says it was %q", by)
+	}
 	args := append([]string{"-c", `env -u SSH_CONNECTION rxsteer "$@"`, "sh"}, r.apply(r.plan(nil))...)
 	p = r.b.Command(t.Context(), "sh", args...)
 	p.Env = append(os.Environ(), "SSH_CONNECTION="+ssh)

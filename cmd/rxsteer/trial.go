@@ -74,6 +74,7 @@ Exit status 4 says that nothing was kept.`,
 			return usage("--copies %d: want 1 … 1024", copies)
 		}
 		o := apply.TrialOptions{Options: f.options(e), Rounds: rounds, Copies: copies}
+		o.By += ", trial"
 		o.Windows = max((o.Windows+rounds-1)/rounds, 3)
 		if len(command) > 0 {
 			run, err := newCommandLoad(command)

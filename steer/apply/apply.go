@@ -83,6 +83,8 @@ type Options struct {
 	Windows int
 	Window  time.Duration
 	Settle  time.Duration
+	// By is who asked for it, for the journal: "root (alice)", "agent".
+	By string
 	// Near looks only at the devices of the plan for what changed unasked.
 	Near bool
 	// BackWithin is how long a device whose link went down may take to come back; 0 is 30 s.

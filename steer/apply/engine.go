@@ -317,7 +317,7 @@ func (e *Engine) begin(ctx context.Context, p *plan.Plan, res *Result, o Options
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	res.ID = strconv.Itoa(len(e.j.txs) + 1)
-	if err := e.j.append(record{Type: recBegin, TX: res.ID, Plan: p}); err != nil {
+	if err := e.j.append(record{Type: recBegin, TX: res.ID, Plan: p, By: o.By}); err != nil {
 		return nil, fmt.Errorf("apply: %w; nothing was changed", err)
 	}
 	r.t = e.j.find(res.ID)

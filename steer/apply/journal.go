@@ -41,6 +41,7 @@ type record struct {
 
 	Boot     string        `json:"boot_id,omitempty"`     // boot
 	Plan     *plan.Plan    `json:"plan,omitempty"`        // begin
+	By       string        `json:"by,omitempty"`          // begin: who asked for it
 	Index    *int          `json:"index,omitempty"`       // write, wrote, skip: the change of the plan
 	Value    *knob.Value   `json:"value,omitempty"`       // write: when not the plan's; wrote: read back
 	Ref      *knob.Ref     `json:"ref,omitempty"`         // putback
@@ -67,6 +68,7 @@ const (
 type Transaction struct {
 	ID    string     `json:"id"`
 	Begun time.Time  `json:"begun"`
+	By    string     `json:"by,omitempty"`   // who began it
 	Ended time.Time  `json:"ended,omitzero"` // when the state was reached
 	State State      `json:"state"`
 	Why   string     `json:"why,omitempty"`
@@ -139,7 +141,7 @@ func (j *journal) take(r record) error {
 		if r.Plan == nil || r.TX == "" {
 			return errors.New("a transaction begins without a plan")
 		}
-		j.txs = append(j.txs, &Transaction{ID: r.TX, Begun: r.Time, State: Journalled, Plan: r.Plan, written: map[int]*knob.Value{}})
+		j.txs = append(j.txs, &Transaction{ID: r.TX, Begun: r.Time, By: r.By, State: Journalled, Plan: r.Plan, written: map[int]*knob.Value{}})
 		return nil
 	}
 	t := j.find(r.TX)
