@@ -337,3 +337,27 @@ func TestPlansOfPastedHosts(t *testing.T) {
 	}
 	t.Logf("%d changes planned", planned)
 }
+
+// The policy that the help shows is one.
+func TestPolicyOfTheHelp(t *testing.T) {
+	help, err := os.ReadFile("../../cmd/rxsteer/testdata/help/rxsteer-plan.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(help), "in YAML:\n\n")
+	text, _, ok := strings.Cut(rest, "\n\n")
+	if !ok {
+		t.Fatalf("the help shows no policy:\n%s", help)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimPrefix(line, "  "))
+	}
+	p, err := ParsePolicy("help", []byte(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.CPUs != cpuset.Range(0, 7) || !p.LongFlows || len(p.Ranges) != 1 || p.allows(knob.Channels) || !p.allows(knob.RSSTable) {
+		t.Errorf("read as %+v", p)
+	}
+}
