@@ -63,8 +63,11 @@ func (p *packing) solve() (bin []int32, proven bool) {
 	}
 	if p.greedy(cur) {
 		offer()
-		p.reduce(cur)
-		offer()
+		// Taking moves back cools nothing: only what is as cool as the best may become better than it.
+		if max(cur.score().hot, p.floor) <= max(bs.hot, p.floor)*(1+eps) {
+			p.reduce(cur)
+			offer()
+		}
 	}
 	// Small enough to look at all of them: each costs a few looks.
 	leaves := math.Pow(float64(m), float64(n))
@@ -332,7 +335,7 @@ func (p *packing) fits(cur *state, limit float64, i, a, j, b int32) bool {
 // tryPairs sends two items home for one bigger that leaves, once for each bin where that goes.
 func (p *packing) tryPairs(cur *state, limit float64) (changed bool) {
 	// The biggest items that are away from each bin: more pairs are not worth their time.
-	const most = 6
+	const most = 4
 	away, n := make([][most]int32, len(p.back)), make([]int, len(p.back))
 	for i, h := range p.home {
 		if cur.bin[i] != h && n[h] < most {
