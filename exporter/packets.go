@@ -134,16 +134,8 @@ func (e *Exporter) addPackets(s *collector.Sample) {
 			t.n += st.Count
 		}
 	}
-	for _, b := range s.Buckets {
-		if b.Netns != e.netns || !e.wanted(b.Device) || e.kept(b.Device) != b.Device {
-			continue
-		}
-		if r, ok := hottest(b.Packets); ok {
-			p.bucketSkew[b.Device] = r
-		}
-		if b.Compared > 0 {
-			p.agreed[b.Device] = float64(b.Agreed) / float64(b.Compared)
-		}
+	for i := range s.Buckets {
+		e.addBuckets(&s.Buckets[i])
 	}
 	if s.Flows != nil && e.limits.Elephants > 0 {
 		e.addFlows(s)
@@ -160,6 +152,26 @@ func (e *Exporter) addPackets(s *collector.Sample) {
 		}
 		v, _, _ := g.Hist.Quantile(0.5)
 		p.gaps[k] = v / 1e9
+	}
+}
+
+// AddBuckets takes what a window showed outside of samples.
+func (e *Exporter) AddBuckets(b *collector.DeviceBuckets) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.addBuckets(b)
+}
+
+func (e *Exporter) addBuckets(b *collector.DeviceBuckets) {
+	p := &e.packets
+	if b.Netns != e.netns || !e.wanted(b.Device) || e.kept(b.Device) != b.Device {
+		return
+	}
+	if r, ok := hottest(b.Packets); ok {
+		p.bucketSkew[b.Device] = r
+	}
+	if b.Compared > 0 {
+		p.agreed[b.Device] = float64(b.Agreed) / float64(b.Compared)
 	}
 }
 

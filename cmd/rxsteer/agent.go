@@ -85,8 +85,8 @@ handed over.`,
 		switch {
 		case f.interval < shortest || f.interval > time.Hour:
 			return usage("--interval %v: want %v … 1h", f.interval, shortest)
-		case f.level != 0 && f.level != 1:
-			return usage("--level %d: want 0 or 1", f.level)
+		case f.level < 0 || f.level > 2:
+			return usage("--level %d: want 0, 1 or 2", f.level)
 		case f.config != "" && f.set("interval"):
 			return usage("--interval: it is in the file of --config")
 		case f.check && f.config == "":
@@ -189,7 +189,16 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		interval = beat
 	}
 	ring := collector.NewRing(max(1, int(c.Interval/interval)+int(c.Limits.Judge/interval)+2))
-	s := e.newSampler(h, min(c.Level, 1), interval, ring)
+	// Every packet is only looked at where that may cost what it will; else buckets are counted in windows (hands).
+	level := c.Level
+	if c.Overhead > 0 {
+		level = min(level, 1)
+	}
+	h.overhead = overhead(c.Overhead)
+	for _, d := range c.Devices {
+		h.named = append(h.named, d.Name)
+	}
+	s := e.newSampler(h, level, interval, ring)
 	samples, cancel := ring.Subscribe()
 	defer cancel()
 	state := newAgentState(log)
@@ -220,7 +229,13 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		}
 		return nil
 	}
+	hands.buckets = metrics.AddBuckets
 	web := exporter.Web{Gatherer: reg, Healthy: healthy, Degraded: state.degraded, Pprof: c.Pprof, Config: f.webConfig, Log: log}
+
+	var profiles profiles
+	if c.Profile && c.Level > 0 && f.config != "" {
+		web.Pages = append(web.Pages, exporter.Page{Pattern: "GET /profile", Path: "/profile", Text: "where receive time went in the last minute (pprof)", Handler: &profiles})
+	}
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.Run(ctx) })
@@ -237,11 +252,14 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 			}
 			state.degrade("times, polls and buckets", err.Error())
 		}
-		log.Info("serving", "url", web.URL(ls[0])+"/metrics", "interval", interval, "level", c.Level, "mode", c.Mode)
+		log.Info("serving", "url", web.URL(ls[0])+"/metrics", "interval", interval, "level", level, "mode", c.Mode)
 		web.Ready()
 		notify(daemon.SdNotifyReady)
 		group.Go(func() error { return watchdog(ctx, healthy) })
 		group.Go(func() error { return loop.Run(ctx) })
+		if len(web.Pages) > 0 && s.Refused() == nil {
+			group.Go(func() error { return profiles.run(ctx, e, state) })
+		}
 		group.Go(func() error { return e.reloads(ctx, f, c, reload, hands, state, log) })
 		for {
 			select {

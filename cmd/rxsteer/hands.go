@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rxsteer/rxsteer/bpf"
@@ -33,6 +35,7 @@ type hands struct {
 	stateDir string
 	baseline *knob.Snapshot
 	ticker   *collector.Ticker
+	buckets  func(*collector.DeviceBuckets) // is told what windows show
 
 	mu       sync.Mutex
 	devices  []collector.TickDevice
@@ -155,6 +158,7 @@ func (x *hands) Look(ctx context.Context) (*control.Look, error) {
 		told.Baseline, told.Drift = true, diagnose.Drifted(x.baseline, snap, nil)
 	}
 	if sample != nil {
+		x.countBuckets(ctx, c, snap, fast, sample)
 		told.Coalescing = coalescing(nics, snap, sample)
 		report := diagnose.Diagnose(diagnose.Input{Snapshot: snap, NICs: nics, Topology: top, Sample: sample, Windows: x.ring.Window(c.Interval), Devices: steered, Baseline: x.baseline})
 		told.Findings = report.Findings
@@ -177,6 +181,29 @@ func (x *hands) warmUp(ctx context.Context, snap *knob.Snapshot, fast []collecto
 		if _, err := x.sampler.Buckets(ctx, rss, 0); err != nil {
 			x.state.degrade("counting buckets of "+d.Name, err.Error())
 		}
+	}
+}
+
+// perLook is how long buckets are counted for each look: 1.5 % of the time at the default interval, or some 0.1 % of a CPU
+// for a million packets a second.
+const perLook = 150 * time.Millisecond
+
+// countBuckets adds a window of each device to a sample that has none, so that plans and metrics know what entries carry.
+func (x *hands) countBuckets(ctx context.Context, c *control.Config, snap *knob.Snapshot, fast []collector.TickDevice, sample *collector.Sample) {
+	if c.Level < 2 || sample.Buckets != nil || c.Interval < 10*time.Second {
+		return
+	}
+	for _, d := range fast {
+		rss, ok := collector.RSSOf(snap, d.Name)
+		if !ok {
+			continue
+		}
+		b, err := x.sampler.Buckets(ctx, rss, perLook)
+		if err != nil {
+			continue // warmUp said so
+		}
+		x.buckets(b)
+		sample.Buckets = append(sample.Buckets, *b)
 	}
 }
 
@@ -304,6 +331,7 @@ func (x *hands) Watch(ctx context.Context, a control.Action) *control.Window {
 		return w
 	}
 	w.Buckets = b.Packets
+	x.buckets(b)
 	return w
 }
 
@@ -382,6 +410,11 @@ func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 		res, err = x.engine.Rollback(a.TX)
 	}
 	done := doneOf(res, err)
+	if why := refusal(res, err); why != "" {
+		x.state.degrade("writing settings of "+a.Device, why)
+	} else if done.Written {
+		x.state.degrade("writing settings of "+a.Device, "")
+	}
 	done.Took = time.Since(start)
 	switch {
 	case done.Waits:
@@ -476,6 +509,24 @@ func doneOf(res *apply.Result, err error) *control.Done {
 		done.Wrote = nil
 	}
 	return done
+}
+
+// refusal is why this host lets nobody write, as a container or a read-only /sys does; "" where it is none of that.
+func refusal(res *apply.Result, err error) string {
+	for _, refused := range []error{syscall.EROFS, os.ErrPermission} {
+		if errors.Is(err, refused) {
+			return err.Error()
+		}
+		if res == nil {
+			continue
+		}
+		for _, s := range res.Steps {
+			if s.Outcome == apply.Failed && (strings.Contains(s.Note, syscall.EROFS.Error()) || strings.Contains(s.Note, syscall.EACCES.Error()) || strings.Contains(s.Note, syscall.EPERM.Error())) {
+				return s.Note
+			}
+		}
+	}
+	return ""
 }
 
 // finish ends what is under way and, where the policy says so, puts back what this run changed, newest first.
