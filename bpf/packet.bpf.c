@@ -71,6 +71,7 @@ struct slot {
 	__u32 netns;
 	__u32 ifindex;
 	__u32 queue;
+	__u32 napi_id;
 	__u32 due; /* the how manieth read of its UDP socket will take it */
 	__u64 sk;  /* that socket, 0: none seen */
 	char name[16];
@@ -109,7 +110,8 @@ static __always_inline __u32 chosen(struct packet_cpu *cpu)
 	return 1;
 }
 
-static __always_inline void sample(const struct sk_buff *skb, struct packet_cpu *cpu)
+static __always_inline void sample(const struct sk_buff *skb, struct packet_cpu *cpu,
+				   __u32 napi_id)
 {
 	__u32 i = index_of(skb);
 	struct slot *slot = &slots[i];
@@ -130,6 +132,7 @@ static __always_inline void sample(const struct sk_buff *skb, struct packet_cpu 
 	slot->netns = dev->nd_net.net->ns.inum;
 	slot->ifindex = dev->ifindex;
 	slot->queue = skb->queue_mapping;
+	slot->napi_id = napi_id;
 #pragma unroll
 	for (__u32 c = 0; c < sizeof(slot->name); c++)
 		slot->name[c] = dev->name[c];
@@ -141,7 +144,8 @@ static __always_inline void sample(const struct sk_buff *skb, struct packet_cpu 
 }
 
 /* handed is a packet that its driver hands over. */
-static __always_inline void handed(const struct sk_buff *skb, struct packet_cpu *cpu)
+static __always_inline void handed(const struct sk_buff *skb, struct packet_cpu *cpu,
+				   __u32 napi_id)
 {
 	__u32 i = index_of(skb);
 
@@ -150,7 +154,7 @@ static __always_inline void handed(const struct sk_buff *skb, struct packet_cpu 
 		cpu->reused++;
 	}
 	if (chosen(cpu))
-		sample(skb, cpu);
+		sample(skb, cpu, napi_id);
 }
 
 SEC("tp_btf/napi_gro_receive_entry")
@@ -161,7 +165,7 @@ int BPF_PROG(napi_gro_receive_entry, const struct sk_buff *skb)
 	if (!cpu)
 		return 0;
 	cpu->events.gro++;
-	handed(skb, cpu);
+	handed(skb, cpu, skb->napi_id);
 	return 0;
 }
 
@@ -173,7 +177,7 @@ int BPF_PROG(napi_gro_frags_entry, const struct sk_buff *skb)
 	if (!cpu)
 		return 0;
 	cpu->events.gro++;
-	handed(skb, cpu);
+	handed(skb, cpu, skb->napi_id);
 	return 0;
 }
 
@@ -186,7 +190,7 @@ int BPF_PROG(netif_rx, const struct sk_buff *skb)
 	if (!cpu)
 		return 0;
 	cpu->events.netif_rx++;
-	handed(skb, cpu);
+	handed(skb, cpu, 0); /* its napi_id may be a sender's CPU */
 	return 0;
 }
 
@@ -216,6 +220,7 @@ static __always_inline void passed(struct packet_cpu *cpu, const struct slot *sl
 		.netns = slot->netns,
 		.ifindex = slot->ifindex,
 		.queue = slot->queue,
+		.napi_id = slot->napi_id,
 		.stage = stage,
 		.cpu = bpf_get_smp_processor_id(),
 		.from = from,

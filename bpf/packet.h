@@ -20,7 +20,8 @@ enum packet_stage {
 struct stage_key {
 	__u32 netns; /* of the device that received it */
 	__u32 ifindex;
-	__u32 queue; /* rx queue + 1, 0 not told */
+	__u32 queue;   /* rx queue + 1, 0 not told */
+	__u32 napi_id; /* of the NAPI that handed it over, 0: none */
 	enum packet_stage stage;
 	__u32 cpu;  /* where the stage ended */
 	__u32 from; /* where it began */

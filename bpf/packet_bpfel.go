@@ -54,6 +54,7 @@ type packetStageKey struct {
 	Netns   uint32
 	Ifindex uint32
 	Queue   uint32
+	NapiId  uint32
 	Stage   packetPacketStage
 	Cpu     uint32
 	From    uint32

@@ -317,6 +317,9 @@ func (n *NAPI) add(o *NAPI) {
 	n.FullBudget += o.FullBudget
 	n.Empty += o.Empty
 	n.BusyPolls += o.BusyPolls
+	n.Thread = cmp.Or(o.Thread, n.Thread)
+	n.ThreadPolls += o.ThreadPolls
+	n.ThreadTime += o.ThreadTime
 	n.TimeHist.Add(&o.TimeHist)
 	n.WorkHist.Add(&o.WorkHist)
 }

@@ -15,12 +15,7 @@ func (d *difference) napis() {
 	for i, k := range d.prev.BPF.NAPIKeys {
 		was[k] = &d.prev.BPF.NAPIs[i]
 	}
-	names := map[uint32]string{} // in our namespace
-	for _, devs := range [][]Device{d.prev.Devices, d.cur.Devices} {
-		for _, dev := range devs {
-			names[uint32(dev.IfIndex)] = dev.Name
-		}
-	}
+	names := d.names()
 	var untimed uint64
 	d.s.NAPIs = make([]NAPI, 0, len(d.cur.BPF.NAPIKeys))
 	// In the order a Sample promises; entries are too big to be sorted themselves.
@@ -36,10 +31,10 @@ func (d *difference) napis() {
 	for _, i := range order {
 		k := d.cur.BPF.NAPIKeys[i]
 		now, before := &d.cur.BPF.NAPIs[i], was[k]
-		if before == nil || now.Polls < before.Polls || now.BusyPolls < before.BusyPolls {
+		if before == nil || now.Polls < before.Polls || now.BusyPolls < before.BusyPolls || now.ThreadPolls < before.ThreadPolls {
 			before = &bpf.NAPIStat{} // polled for the first time, at least since it was forgotten
 		}
-		if now.Polls == before.Polls && now.BusyPolls == before.BusyPolls {
+		if now.Polls == before.Polls && now.BusyPolls == before.BusyPolls && now.ThreadPolls == before.ThreadPolls {
 			continue
 		}
 		n := NAPI{
@@ -51,6 +46,8 @@ func (d *difference) napis() {
 			FullBudget: now.FullBudget - before.FullBudget,
 			Empty:      now.Empty - before.Empty,
 			BusyPolls:  now.BusyPolls - before.BusyPolls,
+
+			Thread: int(now.Thread), ThreadPolls: now.ThreadPolls - before.ThreadPolls, ThreadTime: now.ThreadTime - before.ThreadTime,
 		}
 		for b := range now.TimeHist {
 			n.TimeHist[b] = now.TimeHist[b] - before.TimeHist[b]
@@ -106,14 +103,9 @@ func (d *difference) lost() {
 			{LostPolls, now.LostPolls - was.LostPolls},
 			{LostPollTime, now.LostPollTime - was.LostPollTime},
 			{LostInterrupts, now.LostIrqs - was.LostIrqs},
+			{LostRuns, now.LostRuns - was.LostRuns},
 		} {
-			if l.n == 0 {
-				continue
-			}
-			if d.s.Lost == nil {
-				d.s.Lost = map[string]uint64{}
-			}
-			d.s.Lost[l.cause] += l.n
+			d.lose(l.cause, l.n)
 		}
 	}
 }
@@ -142,7 +134,7 @@ func (s stale) forget(c *bpf.Counters, now time.Time, size int) []bpf.NAPIKey {
 	}
 	var idle []bpf.NAPIKey
 	for i, k := range c.NAPIKeys {
-		n := c.NAPIs[i].Polls + c.NAPIs[i].BusyPolls
+		n := c.NAPIs[i].Polls + c.NAPIs[i].BusyPolls + c.NAPIs[i].ThreadPolls
 		last, ok := s[k]
 		switch {
 		case !ok || last.polls != n:

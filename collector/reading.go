@@ -25,6 +25,7 @@ type Reading struct {
 	Protocols  map[string]uint64 // as Sample.Protocols, cumulative
 	Netns      uint64            // inode of the namespace that Devices are in, 0 not known
 	BPF        *bpf.Counters
+	packets    *bpf.PacketCounters
 	thin       *thinness // of BPF since the reading before; nil: all was looked at
 	Unmeasured []Unmeasured
 }
@@ -100,6 +101,12 @@ func Between(prev, cur *Reading, rxQueue func(netns uint64, ifindex int, napiID 
 		d.napis()
 		d.lost()
 		d.scale()
+		d.learned()
+		d.pacing()
+		if prev.packets != nil && cur.packets != nil {
+			d.s.Level = 2
+			d.stages()
+		}
 	}
 	for _, c := range d.cpus {
 		d.s.CPUs = append(d.s.CPUs, *c)

@@ -147,6 +147,10 @@ type NAPI struct {
 	TimeHist   Histogram `json:"time_hist"`   // ns per poll
 	WorkHist   Histogram `json:"work_hist"`   // packets per poll
 	BusyPolls  uint64    `json:"busy_polls"`  // polls from process context: counted, not timed
+	// Polls of its NAPI thread, timed since one was seen; Thread is its pid, 0 none seen. They are in TimeHist too.
+	Thread      int    `json:"thread,omitempty"`
+	ThreadPolls uint64 `json:"thread_polls,omitempty"`
+	ThreadTime  uint64 `json:"thread_ns,omitempty"`
 }
 
 // IRQ is one interrupt line on one CPU.

@@ -25,7 +25,7 @@ type Programs interface {
 type Config struct {
 	FS host.FS
 	// Level is the highest to climb to: 0 the kernel's own counters, 1 the per-poll
-	// BPF programs, 2 buckets and flows of the devices of RSS. Where 1 is refused, samples are of
+	// BPF programs, 2 stages of sampled packets, and buckets and flows of the devices of RSS. Where 1 is refused, samples are of
 	// level 0 and say why; where 2 is, of level 1.
 	Level int
 	// Overhead is the share of each CPU's time that measuring may take (0.01: 1 %); 0 means unlimited. To stay inside
@@ -49,6 +49,10 @@ type Config struct {
 	Sockets func(limit int) ([]sockdiag.Socket, error)
 	// LoadSpread loads the programs for buckets; nil means those of package bpf.
 	LoadSpread func(bpf.SpreadOptions) (SpreadPrograms, error)
+	// PacketRate has one packet in so many timed at level 2; 0 means bpf.DefaultRate.
+	PacketRate int
+	// LoadPackets loads the programs that time packets; nil means those of package bpf.
+	LoadPackets func() (PacketPrograms, error)
 	// Ring receives Run's samples; nil drops them.
 	Ring *Ring
 	// Attach loads and attaches the programs; nil means those of package bpf. The list
@@ -74,13 +78,17 @@ type Sampler struct {
 	spare    *bpf.Counters // of the reading before, to be overwritten
 	spread   spreadSource  // level 2
 	owners   ownerSource
-	window   window                // of Buckets
-	costs    atomic.Pointer[costs] // of the last sample that knows any
-	budget   *budget               // nil: no programs that can be thinned
-	before   *Reading              // of the events before the programs were loaded and after; nil: not seen
-	loaded   *Reading
-	ticked   bpf.Counters // of tick, to be overwritten
-	climb    atomic.Int64 // Unix ns until which all detail is asked for
+	packets  packetSource // level 2
+	// Whether NAPI threads are timed, or why not though there are some.
+	threadsOn  bool
+	threadsOff string
+	window     window                // of Buckets
+	costs      atomic.Pointer[costs] // of the last sample that knows any
+	budget     *budget               // nil: no programs that can be thinned
+	before     *Reading              // of the events before the programs were loaded and after; nil: not seen
+	loaded     *Reading
+	ticked     bpf.Counters // of tick, to be overwritten
+	climb      atomic.Int64 // Unix ns until which all detail is asked for
 }
 
 // New returns a Sampler that has touched nothing yet.
@@ -90,6 +98,9 @@ func New(cfg Config) *Sampler {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.LoadPackets == nil {
+		cfg.LoadPackets = loadPackets
 	}
 	s := &Sampler{cfg: cfg, ready: make(chan struct{})}
 	if cfg.Attach == nil {
@@ -102,7 +113,7 @@ func New(cfg Config) *Sampler {
 // there are, and so what the programs will cost.
 func (s *Sampler) attach() (Programs, []Unmeasured, error) {
 	s.before, s.loaded = s.eventsNow(), nil
-	p, err := bpf.Load(bpf.Options{})
+	p, err := bpf.Load(bpf.Options{Detail: s.cfg.Level >= 2})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -200,13 +211,15 @@ func (s *Sampler) start() error {
 			s.programs, s.missing = nil, withoutBPF(s.refused.Error())
 		}
 	}
+	s.threadsOn, s.threadsOff = false, ""
 	s.startSpread()
+	s.startPackets()
 	var err error
 	if s.prev, err = s.read(); err != nil {
 		return errors.Join(err, s.stop())
 	}
 	if p, ok := s.programs.(thinner); ok && s.prev.BPF != nil {
-		s.budget = newBudget(s.cfg.Overhead, p, s.cfg.FS, len(s.prev.BPF.CPUs), s.prev.At)
+		s.budget = newBudget(s.cfg.Overhead-s.packets.share, p, s.cfg.FS, len(s.prev.BPF.CPUs), s.prev.At)
 		s.budget.last = eventsOf(s.prev.BPF)
 		if s.cfg.Overhead > 0 && s.loaded != nil {
 			rate, _ := s.budget.plan(s.budget.kernelLoads(s.before, s.loaded))
@@ -232,6 +245,7 @@ func (s *Sampler) Climb(d time.Duration) { s.climb.Store(s.cfg.Now().Add(d).Unix
 
 // tick lets the budget answer to the traffic between samples, and returns when to do so again.
 func (s *Sampler) tick() time.Duration {
+	s.packets.tick(s.cfg.Now())
 	if s.budget == nil || s.budget.share <= 0 || s.programs == nil {
 		return time.Hour
 	}
@@ -261,7 +275,7 @@ func (s *Sampler) thinNext(now time.Time, loads []load, sampled bool) {
 
 // giveUp goes on at level 0.
 func (s *Sampler) giveUp(err error) {
-	s.refused = errors.Join(err, s.programs.Close())
+	s.refused = errors.Join(err, s.packets.close(), s.programs.Close())
 	s.programs, s.budget, s.missing = nil, nil, withoutBPF(s.refused.Error())
 }
 
@@ -276,7 +290,7 @@ func withoutBPF(why string) []Unmeasured {
 
 func (s *Sampler) stop() error {
 	s.prev, s.spare = nil, nil
-	err := errors.Join(s.spread.close(), s.CloseBuckets())
+	err := errors.Join(s.packets.close(), s.spread.close(), s.CloseBuckets())
 	if s.programs == nil {
 		return err
 	}
@@ -300,9 +314,13 @@ func (s *Sampler) next() (*Sample, error) {
 	s.takeSpread(sample)
 	if s.budget != nil {
 		sample.Cost = s.budget.cost(sample)
+	}
+	s.takePackets(sample, cur)
+	if s.budget != nil {
 		s.thinNext(cur.At, loads, true)
 	}
 	if cur.BPF != nil && s.programs != nil {
+		s.threads(cur)
 		s.forget(cur)
 	}
 	s.spare, s.prev = s.prev.BPF, cur
@@ -329,7 +347,11 @@ func (s *Sampler) read() (*Reading, error) {
 	s.drivers.read(r, s.cfg.FS, s.cfg.Statistics, s.cfg.Now)
 	s.tcp.read(r, s.cfg.FS, s.cfg.Connections, s.cfg.Now)
 	r.BPF = counters
-	r.Unmeasured = append(r.Unmeasured, s.missing...)
+	r.packets = s.packets.read()
+	r.Unmeasured = append(append(r.Unmeasured, s.missing...), s.packets.missing...)
+	if s.threadsOff != "" {
+		r.unmeasured("time of NAPI threads", errors.New(s.threadsOff))
+	}
 	if r.Stat == nil && r.Softirqs == nil && r.Interrupts == nil && r.Softnet == nil && r.BPF == nil {
 		var why []error
 		for _, u := range r.Unmeasured {
