@@ -57,15 +57,21 @@ func (m *maker) place(candidates []int, movable map[int]float64, demand float64)
 	return placement{}
 }
 
+// usable is the CPUs on which receive work may be placed at all.
+func (m *maker) usable() cpuset.Set {
+	usable := diagnose.Usable(m.in.Topology)
+	if !m.in.Policy.CPUs.IsEmpty() {
+		usable = usable.Intersect(m.in.Policy.CPUs)
+	}
+	return usable
+}
+
 // candidates is one CPU per physical core on which receive work of a device may be
 // placed, its own node's where it has one; of a core that polls the device only
 // the polling CPU itself.
 func (m *maker) candidates(device string, polls []int) ([]int, string) {
 	t := m.in.Topology
-	usable := diagnose.Usable(t)
-	if !m.in.Policy.CPUs.IsEmpty() {
-		usable = usable.Intersect(m.in.Policy.CPUs)
-	}
+	usable := m.usable()
 	where := "usable"
 	for _, n := range m.in.NICs {
 		if n.Name != device || n.Kind != nic.Physical || n.Node < 0 {

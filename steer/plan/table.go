@@ -124,7 +124,12 @@ func (m *maker) steered(dev string) (*steered, string) {
 		if q.RX < 0 || q.RX >= limit || q.XSK || owned.Contains(q.RX) {
 			continue
 		}
-		s.cpus[q.RX] = m.cpuOf(dev, q, on[q.RX])
+		c := m.cpuOf(dev, q, on[q.RX])
+		if c != balance.Unused && !m.usable().Contains(c) {
+			m.p.reason("%s: rx-%d is handled on cpu %d, where no receive work is to be placed: its buckets are left alone", dev, q.RX, c)
+			continue
+		}
+		s.cpus[q.RX] = c
 		s.load[q.RX] = sum(on[q.RX])
 	}
 	if !slices.ContainsFunc(s.cpus, func(c int) bool { return c != balance.Unused }) {

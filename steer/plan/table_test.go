@@ -193,6 +193,20 @@ func TestTableOfOwnedQueues(t *testing.T) {
 	}
 }
 
+func TestTableStaysOffCPUsThatTakeNone(t *testing.T) {
+	for name, but := range map[string]func(in *Input){
+		"an isolated CPU":  func(in *Input) { in.Topology.Isolated = cpuset.Of(2) },
+		"the policy's own": func(in *Input) { in.Policy.CPUs = cpuset.Of(0, 1, 3) },
+	} {
+		in := loaded([]int{0, 0, 0, 0, 0, 1, 2, 3}, []float64{500, 100, 100, 100}, "RX201")
+		but(&in)
+		got := tableOf(t, Make(in), "eth0")
+		if got == nil || got[6] != 2 || slices.Contains(got[:6], 2) {
+			t.Errorf("%s: table %v, want queue 2 left alone", name, got)
+		}
+	}
+}
+
 func TestTableOfMissingQueues(t *testing.T) {
 	in := loaded([]int{0, 1, 6, 7}, []float64{100, 100}, "RX202")
 	if got := tableOf(t, Make(in), "eth0"); !slices.Equal(got, []int{0, 1, 0, 1}) {
