@@ -251,17 +251,25 @@ func (e *env) operator() string {
 
 // choosePlan reads the plan, or makes one and returns the report it stands on.
 func (e *env) choosePlan(ctx context.Context, h *hostRooms, f *applyFlags, args []string) (*plan.Plan, *diagnose.Report, error) {
+	goal, policy, err := f.wish.read()
+	if err != nil {
+		return nil, nil, err
+	}
 	if len(args) == 1 {
 		top, err := h.topology()
 		if err != nil {
 			return nil, nil, err
 		}
 		pl, err := readPlan(args[0], top.Online)
-		return pl, nil, err
-	}
-	goal, policy, err := f.wish.read()
-	if err != nil {
-		return nil, nil, err
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, c := range pl.Changes {
+			if why := policy.Refuses(c); why != "" {
+				return nil, nil, &failure{exitFailed, fmt.Errorf("change %d of %s (%s): %s", i+1, args[0], c.Ref(), why), []string{"take it out of the plan, or change the policy " + f.wish.policy}}
+			}
+		}
+		return pl, nil, nil
 	}
 	if len(policy.Risks) == 0 { // what apply would refuse is not planned
 		policy.Risks = append(f.options(e).Allow, plan.NoRisk)
