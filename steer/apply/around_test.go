@@ -69,6 +69,7 @@ func (h *fakeHost) apply(t *testing.T, a *around, p *plan.Plan, o Options) (*Res
 	c := h.config(t.TempDir())
 	if a != nil {
 		c.Around = a
+		c.Uptime = func() time.Duration { return time.Duration(a.looks) * 15 * time.Millisecond } // busy machines wait no longer
 	}
 	e := h.open(c)
 	defer e.Close()
