@@ -96,6 +96,9 @@ func (h *hostRooms) queueVectors(ctx context.Context, device string) (map[int]st
 			}
 			out[q.IRQ] = strings.TrimSpace(out[q.IRQ] + " " + name)
 		}
+		for i, c := range n.Control {
+			out[c.IRQ] = fmt.Sprintf("control-%d", i)
+		}
 	}
 	return out, nil
 }

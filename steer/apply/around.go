@@ -185,14 +185,103 @@ func (e *Engine) surroundings(ctx context.Context, r *running, p *plan.Plan) (er
 			return fmt.Errorf("see carrier and addresses: %w", err)
 		}
 	}
+	r.pins = map[string][]pin{}
 	r.vectors, r.moved = map[string]map[int]string{}, map[int]string{}
 	for _, d := range rebuilt {
-		if e.c.Vectors == nil || !slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Knob == knob.IRQAffinity && c.Target.Device() == d }) {
+		if e.c.Vectors == nil {
 			continue
 		}
 		if r.vectors[d], err = e.c.Vectors(ctx, d); err != nil {
 			return fmt.Errorf("read the vectors of %s: %w", d, err)
 		}
+		if all := pins(r.vectors[d], r.first, d); len(all) > 0 {
+			r.pins[d] = all
+		}
 	}
 	return nil
+}
+
+// pin is where the vector of a queue was before a transaction. Numbers change when a driver requests its
+// vectors anew, and most drivers forget what users set.
+type pin struct {
+	IRQ   int        `json:"irq"`
+	Queue string     `json:"queue"`
+	CPUs  knob.Value `json:"cpus"`
+}
+
+// pins are those of a device that can be put back: known, and not the kernel's own.
+func pins(serves map[int]string, s *knob.Snapshot, device string) []pin {
+	var out []pin
+	for _, n := range slices.Sorted(maps.Keys(serves)) {
+		t := knob.On(device, "irq-%d", n)
+		v := s.Get(knob.Ref{Knob: knob.IRQAffinity, Target: t})
+		if serves[n] != "" && v.Known() && !managed(s, t) {
+			out = append(out, pin{n, serves[n], v})
+		}
+	}
+	return out
+}
+
+func managed(s *knob.Snapshot, t knob.Target) bool {
+	var m bool
+	return s.Get(knob.Ref{Knob: knob.IRQManaged, Target: t}).Decode(&m) == nil && m
+}
+
+// repin gives the vectors of a device that was just rebuilt back to the CPUs they were on, by the queue
+// they serve; those of skip are the plan's. It returns which pins hold.
+func (e *Engine) repin(ctx context.Context, t *Transaction, res *Result, device string, skip func(pin) bool) (held map[int]bool, err error) {
+	held = map[int]bool{}
+	if e.c.Vectors == nil || len(t.pins[device]) == 0 {
+		return held, nil
+	}
+	now, err := e.c.Vectors(ctx, device)
+	if err != nil {
+		return held, fmt.Errorf("read the vectors of %s again: %w", device, err)
+	}
+	for _, p := range t.pins[device] {
+		if skip(p) {
+			continue
+		}
+		for _, n := range slices.Sorted(maps.Keys(now)) {
+			if now[n] != p.Queue {
+				continue
+			}
+			ref := knob.Ref{Knob: knob.IRQAffinity, Target: knob.On(device, "irq-%d", n)}
+			is := e.c.Host.Read(ctx, ref)
+			if is.Equal(p.CPUs) {
+				held[p.IRQ] = true
+				break
+			}
+			u := Unasked{Ref: ref, From: p.CPUs, To: is, Note: fmt.Sprintf("the driver requested the vector of %s anew and forgot its CPUs; they were put back", p.Queue)}
+			l := e.restore(ctx, ref, p.CPUs, func(v knob.Value) bool { return v.Equal(is) })
+			if u.PutBack = l == nil; l != nil {
+				u.Note = l.Why
+			}
+			held[p.IRQ] = u.PutBack
+			res.Unasked = append(res.Unasked, u)
+			break
+		}
+	}
+	return held, nil
+}
+
+// repinAll is repin after a rollback, for every device that was rebuilt; what it puts back is not left.
+func (e *Engine) repinAll(ctx context.Context, t *Transaction, res *Result) {
+	var rebuilt []string
+	for i := range t.written {
+		if c := t.Plan.Changes[i]; rebuilds(c) && c.Target.Device() != "" {
+			rebuilt = append(rebuilt, c.Target.Device())
+		}
+	}
+	slices.Sort(rebuilt)
+	for _, d := range slices.Compact(rebuilt) {
+		held, err := e.repin(ctx, t, res, d, func(pin) bool { return false })
+		if err != nil {
+			continue // what is left is told as it is
+		}
+		res.Left = slices.DeleteFunc(res.Left, func(l Left) bool {
+			n, err := strconv.Atoi(strings.TrimPrefix(l.Target.Part(), "irq-"))
+			return err == nil && l.Knob == knob.IRQAffinity && l.Target.Device() == d && held[n]
+		})
+	}
 }

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rxsteer/rxsteer/internal/host/hosttest"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/internal/host/reach"
 	"github.com/rxsteer/rxsteer/steer/plan"
 )
@@ -318,5 +323,93 @@ func TestRollbackInNeed(t *testing.T) {
 		}
 		h.same(fmt.Sprintf("swap %v", swap), old)
 		e.Close()
+	}
+}
+
+// A driver that requests its vectors anew forgets what users set: their CPUs come back by queue, after
+// the change and after its rollback, whatever numbers the vectors have by then.
+func TestAffinityResetsArePutRight(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		t.Run(fmt.Sprintf("dies %v", dies), func(t *testing.T) {
+			fake := hosttest.New(t, hosttest.Spec{CPUs: hosttest.Small(4), NICs: []hosttest.NIC{hosttest.IGB("eth0", 4)}})
+			m, err := knob.Open(knob.Config{FS: fake, Ethtool: fake.Ethtool()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			vectors := func(_ context.Context, d string) (map[int]string, error) {
+				nics, err := nic.Inventory(ctx, nic.Sources{FS: fake, Ethtool: fake.Ethtool()})
+				if err != nil {
+					return nil, err
+				}
+				out := map[int]string{}
+				for _, n := range nics {
+					for _, q := range n.Queues {
+						if n.Name == d && q.IRQ != nic.None && q.RX != nic.None {
+							out[q.IRQ] = fmt.Sprintf("rx-%d", q.RX)
+						}
+					}
+				}
+				return out, nil
+			}
+			cpus := func() (out []string) {
+				now, err := vectors(ctx, "eth0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for n, q := range now {
+					out = append(out, q+" on "+m.Read(ctx, irq(n)).String())
+				}
+				slices.Sort(out)
+				return out
+			}
+			serves, err := vectors(ctx, "eth0")
+			if err != nil || len(serves) != 4 {
+				t.Fatal(serves, err)
+			}
+			for n, q := range serves { // queue 0 on CPU 3, 1 on 2, …
+				if err := m.Write(ctx, irq(n), m.Read(ctx, irq(n)), knob.Text(fmt.Sprint(3-int(q[3]-'0')))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := cpus()
+			s, err := m.Snapshot(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &plan.Plan{Version: plan.Version, Goal: plan.Balanced, Identity: plan.Identity{BootID: s.Host.BootID, Netns: s.Host.Netns, Devices: []plan.Device{plan.Of(s.Devices[slices.IndexFunc(s.Devices, func(d knob.Device) bool { return d.Name == "eth0" })])}},
+				Changes: []plan.Change{{Knob: knob.Channels, Target: "eth0", From: fields("combined", 4), To: fields("combined", 2), Risk: plan.Flap}}}
+			c := Config{Dir: t.TempDir(), Host: m, Vectors: vectors}
+			e, err := Open(ctx, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := e.Begin(ctx, p, flapAllowed)
+			if err != nil || res.State != Applying {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if diff := cmp.Diff(before[:2], cpus()); diff != "" {
+				t.Errorf("two channels (-want +got):\n%s; %+v", diff, res.Unasked)
+			}
+			if dies {
+				e.Close()
+				if e, err = Open(ctx, c); err != nil {
+					t.Fatal(err)
+				}
+				all, rerr := e.Recover()
+				if rerr != nil || len(all) != 1 {
+					t.Fatalf("%+v, %v", all, rerr)
+				}
+				res = all[0]
+			} else if res, err = e.Drop("enough"); err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			if res.State != RolledBack {
+				t.Errorf("%s: %+v", res.State, res.Left)
+			}
+			if diff := cmp.Diff(before, cpus()); diff != "" {
+				t.Errorf("rolled back (-want +got):\n%s; %+v", diff, res.Unasked)
+			}
+		})
 	}
 }

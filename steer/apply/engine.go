@@ -98,6 +98,7 @@ type running struct {
 	// of their vectors serves.
 	around  *reach.State
 	vectors map[string]map[int]string
+	pins    map[string][]pin
 	moved   map[int]string // why a change of a vector is not made, by index
 }
 
@@ -317,7 +318,7 @@ func (e *Engine) begin(ctx context.Context, p *plan.Plan, res *Result, o Options
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	res.ID = strconv.Itoa(len(e.j.txs) + 1)
-	if err := e.j.append(record{Type: recBegin, TX: res.ID, Plan: p, By: o.By}); err != nil {
+	if err := e.j.append(record{Type: recBegin, TX: res.ID, Plan: p, By: o.By, Pins: r.pins}); err != nil {
 		return nil, fmt.Errorf("apply: %w; nothing was changed", err)
 	}
 	r.t = e.j.find(res.ID)
@@ -531,6 +532,14 @@ func (e *Engine) step(ctx context.Context, r *running, i int) (next int, why str
 			return i, why
 		}
 		if err := e.renumbered(ctx, r, i, device); err != nil {
+			return i, err.Error()
+		}
+		planned := func(p pin) bool {
+			return slices.ContainsFunc(r.t.Plan.Changes, func(c plan.Change) bool {
+				return c.Knob == knob.IRQAffinity && c.Target == knob.On(device, "irq-%d", p.IRQ)
+			})
+		}
+		if _, err := e.repin(ctx, r.t, r.res, device, planned); err != nil {
 			return i, err.Error()
 		}
 	}
@@ -894,6 +903,7 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 	if serr == nil && len(t.written) > 0 {
 		e.besides(ctx, t, res, base)
 	}
+	e.repinAll(ctx, t, res)
 	e.others(ctx, res)
 	res.State, res.Why = RolledBack, why
 	if len(res.Left) > 0 {

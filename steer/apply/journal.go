@@ -39,17 +39,19 @@ type record struct {
 	Type string    `json:"type"`
 	TX   string    `json:"tx,omitempty"`
 
-	Boot     string        `json:"boot_id,omitempty"`     // boot
-	Plan     *plan.Plan    `json:"plan,omitempty"`        // begin
-	By       string        `json:"by,omitempty"`          // begin: who asked for it
-	Index    *int          `json:"index,omitempty"`       // write, wrote, skip: the change of the plan
-	Value    *knob.Value   `json:"value,omitempty"`       // write: when not the plan's; wrote: read back
-	Ref      *knob.Ref     `json:"ref,omitempty"`         // putback
-	From     *knob.Value   `json:"from,omitempty"`        // putback: the unasked value
-	State    State         `json:"state,omitempty"`       // state
-	Why      string        `json:"why,omitempty"`         // state
-	Deadline time.Duration `json:"deadline_ns,omitempty"` // state unconfirmed: since boot
-	Left     []Left        `json:"left,omitempty"`        // state partial
+	Boot string     `json:"boot_id,omitempty"` // boot
+	Plan *plan.Plan `json:"plan,omitempty"`    // begin
+	// Pins, of begin, are where the vectors of devices that may be rebuilt were.
+	Pins     map[string][]pin `json:"pins,omitempty"`
+	By       string           `json:"by,omitempty"`          // begin: who asked for it
+	Index    *int             `json:"index,omitempty"`       // write, wrote, skip: the change of the plan
+	Value    *knob.Value      `json:"value,omitempty"`       // write: when not the plan's; wrote: read back
+	Ref      *knob.Ref        `json:"ref,omitempty"`         // putback
+	From     *knob.Value      `json:"from,omitempty"`        // putback: the unasked value
+	State    State            `json:"state,omitempty"`       // state
+	Why      string           `json:"why,omitempty"`         // state
+	Deadline time.Duration    `json:"deadline_ns,omitempty"` // state unconfirmed: since boot
+	Left     []Left           `json:"left,omitempty"`        // state partial
 }
 
 // Types of records.
@@ -79,6 +81,7 @@ type Transaction struct {
 
 	written  map[int]*knob.Value // changes announced; nil until read back
 	putBacks []putBack
+	pins     map[string][]pin // by device
 }
 
 type putBack struct {
@@ -141,7 +144,7 @@ func (j *journal) take(r record) error {
 		if r.Plan == nil || r.TX == "" {
 			return errors.New("a transaction begins without a plan")
 		}
-		j.txs = append(j.txs, &Transaction{ID: r.TX, Begun: r.Time, By: r.By, State: Journalled, Plan: r.Plan, written: map[int]*knob.Value{}})
+		j.txs = append(j.txs, &Transaction{ID: r.TX, Begun: r.Time, By: r.By, pins: r.Pins, State: Journalled, Plan: r.Plan, written: map[int]*knob.Value{}})
 		return nil
 	}
 	t := j.find(r.TX)
