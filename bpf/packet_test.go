@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"slices"
@@ -157,5 +158,180 @@ func TestStoppedTCPReaderIsSeen(t *testing.T) {
 	wantDelay(t, "total", c.of(b, InAll, nil), n, halfSecond)
 	if s := c.of(b, ToSocket, nil); s.Count < n || slices.Max(s.Hist[halfSecond-4:]) > 0 {
 		t.Errorf("to the socket: %d, %v", s.Count, s.Hist)
+	}
+}
+
+// segment is a TCP segment with data to everyone's Ethernet address that GRO holds on to for others of its flow.
+func segment(seq uint32) []byte {
+	f := make([]byte, 14+20+20+100)
+	copy(f, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x08, 0x00})
+	ip, tcp := f[14:34], f[34:]
+	copy(ip, []byte{0x45, 0, 0, 140, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 9, 0, 1, 10, 9, 1, 1})
+	copy(tcp, []byte{0x10, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x50, 0x10, 0x20, 0})
+	binary.BigEndian.PutUint32(tcp[4:], seq)
+	sum := func(b []byte, s uint32) uint16 {
+		for i := 0; i < len(b); i += 2 {
+			s += uint32(b[i])<<8 | uint32(b[i+1])
+		}
+		for s>>16 > 0 {
+			s = s&0xffff + s>>16
+		}
+		return ^uint16(s)
+	}
+	binary.BigEndian.PutUint16(ip[10:], sum(ip, 0))
+	pseudo := append(append([]byte{}, ip[12:20]...), 0, 6, 0, byte(len(tcp)))
+	binary.BigEndian.PutUint16(tcp[16:], sum(append(pseudo, tcp...), 0))
+	return f
+}
+
+func TestGROFlushTimeoutIsSeen(t *testing.T) {
+	p := packets(t, Options{})
+	ns := testnet.New(t)
+	dev := tap(t, ns, 1)
+	const n = 20
+	inject := func() StageStat {
+		t.Helper()
+		was := packetCounters(t, p).of(ns, ToStack, nil)
+		for i := range n {
+			if err := dev.Inject(0, segment(uint32(1+1000*i))); err != nil { // not in sequence: none is merged
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		s := packetCounters(t, p).of(ns, ToStack, nil)
+		s.Count -= was.Count
+		for b := range s.Hist {
+			s.Hist[b] -= was.Hist[b]
+		}
+		return s
+	}
+	if s := inject(); s.Count != n || slices.Max(s.Hist[20:]) > n/10 {
+		t.Errorf("without a timeout %d arrived: %v", s.Count, s.Hist)
+	}
+	for file, value := range map[string]string{"gro_flush_timeout": "2000000", "napi_defer_hard_irqs": "2"} {
+		if err := ns.FS().WriteFile("/sys/class/net/rx0/"+file, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// 2 ms is in the bucket of 2^20 ≤ ns < 2^21, with the timer's lateness in the next; deferred polls may flush after one or two more.
+	s := inject()
+	late := s.Hist[21] + s.Hist[22] + s.Hist[23]
+	if s.Count != n || late < n*9/10 {
+		t.Errorf("with 2 ms %d arrived, %d of them after 1 to 8 ms: %v", s.Count, late, s.Hist)
+	}
+}
+
+func TestBusyRPSTargetIsSeenWithItsCPUs(t *testing.T) {
+	needCPUs(t, 2)
+	p := packets(t, Options{})
+	ns := testnet.New(t)
+	dev := tap(t, ns, 1)
+	if err := ns.SetRPS("rx0", 0, "2"); err != nil {
+		t.Fatal(err)
+	}
+	const spin, burst, bursts = 100_000, 20, 5
+	b := attachBurn(t, ns, "rx0", spin, anyQueue)
+	for i := 1; i <= bursts; i++ {
+		onCPU(t, 0, func() error {
+			for range burst {
+				if err := dev.Inject(0, frame(1)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		b.await(t, uint64(i*burst))
+	}
+	c := packetCounters(t, p)
+	hops := c.of(ns, ToStack, func(k StageKey) bool { return k.Cpu == 1 && k.From == 0 })
+	all := c.of(ns, ToStack, nil)
+	if hops.Count != all.Count || all.Count != burst*bursts {
+		t.Errorf("%d hops from CPU 0 to 1 of %d packets, want %d", hops.Count, all.Count, burst*bursts)
+	}
+	// The k-th of a burst waits for k−1 of 0.1 ms, less what sending took: from the 12th on above 2^20 ns.
+	var long uint64
+	for _, n := range hops.Hist[21:] {
+		long += n
+	}
+	if long < bursts*(burst-14) || long > bursts*(burst-8) {
+		t.Errorf("%d of %d waited 1 ms or more, want about %d: %v", long, hops.Count, bursts*(burst-11), hops.Hist)
+	}
+	mean := float64(hops.Sum) / float64(hops.Count)
+	if mean < 0.7e6 || mean > 1.5e6 {
+		t.Errorf("mean wait %.0f ns, want about %d", mean, spin*(burst-1)/2)
+	}
+}
+
+func TestReusedAndOverwrittenSamplesAreCounted(t *testing.T) {
+	p := packets(t, Options{})
+	ns := testnet.New(t)
+	dev := tap(t, ns, 1)
+	// Frames of nobody's are dropped at once: every sample ends as one, and none is taken for another.
+	const n = 3000
+	for i := range n {
+		if err := dev.Inject(0, frame(byte(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := packetCounters(t, p)
+	s := c.of(ns, ToStack, nil)
+	if s.Count != n || c.cpu().Dropped < n {
+		t.Errorf("%d arrived and %d dropped, want %d of both", s.Count, c.cpu().Dropped, n)
+	}
+	if slices.Max(s.Hist[halfSecond-3:]) > 0 {
+		t.Errorf("stages that long are not possible: %v", s.Hist)
+	}
+	if r := c.of(ns, ToRead, nil); r.Count != 0 {
+		t.Errorf("%d reads of what nobody reads", r.Count)
+	}
+}
+
+func TestFullStageMapIsCounted(t *testing.T) {
+	p := packets(t, Options{Stages: 1})
+	ns, other := testnet.New(t), testnet.New(t)
+	for _, at := range []*testnet.NS{ns, other} {
+		dev := tap(t, at, 1)
+		for range 50 {
+			if err := dev.Inject(0, frame(1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c := packetCounters(t, p)
+	if c.cpu().Lost < 50 || len(c.StageKeys) > 1 {
+		t.Errorf("%d lost, %d entries in a map of one", c.cpu().Lost, len(c.StageKeys))
+	}
+}
+
+func TestOneInRateIsSampled(t *testing.T) {
+	p := packets(t, Options{})
+	if err := p.SetRate(16); err != nil {
+		t.Fatal(err)
+	}
+	ns := testnet.New(t)
+	dev := tap(t, ns, 1)
+	const n = 16000
+	onCPU(t, 0, func() error {
+		for i := range n {
+			if err := dev.Inject(0, frame(byte(i))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if got := packetCounters(t, p).of(ns, ToStack, nil).Count; got < 850 || got > 1150 {
+		t.Errorf("%d of %d sampled, want one in 16", got, n)
+	}
+	if err := p.SetOn(false); err != nil {
+		t.Fatal(err)
+	}
+	was := packetCounters(t, p).cpu().Sampled
+	for range 1000 {
+		if err := dev.Inject(0, frame(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now := packetCounters(t, p).cpu().Sampled; now != was {
+		t.Errorf("%d sampled while off", now-was)
 	}
 }
