@@ -117,7 +117,7 @@ func (e *env) topLive(ctx context.Context, m *measureFlags, interval time.Durati
 		if fed, ok := msg.(top.Fed); ok {
 			fed.Add()
 		}
-		if w.found != nil {
+		if w.report != nil {
 			judged = true
 			stop()
 		}
@@ -143,7 +143,7 @@ type watch struct {
 	recent   *top.Recent
 
 	window []*collector.Sample // the last judgedOver
-	found  []diagnose.Finding  // of it, nil before the first judgement
+	report *diagnose.Report    // of it, nil before the first judgement
 	judged time.Time
 }
 
@@ -190,8 +190,8 @@ func (w *watch) run(ctx context.Context, send func(tea.Msg)) error {
 			w.judge(sample)
 			shot := top.Take(sample, &top.Map{Netns: w.rooms.netns(), NICs: st.NICs, Topology: st.Topology})
 			shot.Reduced = reduced
-			found := w.found
-			send(top.Fed{Add: func() { w.recent.Add(shot, top.Heat(sample), found) }})
+			report := w.report
+			send(top.Fed{Add: func() { w.recent.Add(shot, top.Heat(sample), report) }})
 		}
 	}
 }
@@ -224,15 +224,14 @@ func (w *watch) judge(sample *collector.Sample) {
 	w.window = slices.Delete(w.window, 0, first)
 	if now := w.now(); now.Sub(w.judged) >= judgedEvery-w.interval/2 {
 		w.judged = now
-		w.found = findings(w.states.last, w.window, w.names)
+		w.report = reportOf(w.states.last, w.window, w.names)
 	}
 }
 
-// findings of consecutive samples, not nil.
-func findings(st *record.State, windows []*collector.Sample, names []string) []diagnose.Finding {
-	r := diagnose.Diagnose(diagnose.Input{Snapshot: st.Snapshot, NICs: st.NICs, Topology: st.Topology,
+// reportOf judges consecutive samples.
+func reportOf(st *record.State, windows []*collector.Sample, names []string) *diagnose.Report {
+	return diagnose.Diagnose(diagnose.Input{Snapshot: st.Snapshot, NICs: st.NICs, Topology: st.Topology,
 		Sample: collector.Merge(windows...), Windows: windows, Devices: names})
-	return append([]diagnose.Finding{}, r.Findings...)
 }
 
 // reducedText says what level 0 lacks and why, "" where nothing was refused.
@@ -288,13 +287,13 @@ func (e *env) topFrom(ctx context.Context, from string, names []string) error {
 			st := at(n)
 			return top.Take(samples[n], &top.Map{Netns: netns, NICs: st.NICs, Topology: st.Topology})
 		},
-		func(n int) []diagnose.Finding {
+		func(n int) *diagnose.Report {
 			first, covered := n, samples[n].Interval
 			for first > 0 && covered < judgedOver {
 				first--
 				covered += samples[first].Interval
 			}
-			return findings(at(n), samples[first:n+1], names)
+			return reportOf(at(n), samples[first:n+1], names)
 		})
 	model := top.New(opts, h)
 	model.Set(topSettings(sts[len(sts)-1], names))

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
@@ -48,8 +46,8 @@ func (d *drawing) panelFull() {
 func (d *drawing) panelHeading(s *Shot) string {
 	switch d.panel {
 	case Findings:
-		if n := len(d.history.Findings(d.position())); n > 0 {
-			return fmt.Sprintf("findings (%d)", n)
+		if r := d.history.Report(d.position()); r != nil && len(r.Findings) > 0 {
+			return fmt.Sprintf("findings (%d)", len(r.Findings))
 		}
 	case Elephants:
 		if s.Sockets {
@@ -66,25 +64,25 @@ func (d *drawing) panelLines(s *Shot, short bool) []string {
 	case Set:
 		return d.sideBySide(short)
 	}
-	return d.findings(d.history.Findings(d.position()), short)
+	return d.findings(d.history.Report(d.position()), short)
 }
 
 var severityPaint = map[diagnose.Severity]paint{diagnose.Info: faint, diagnose.Warning: near, diagnose.Critical: bad}
 
-func (d *drawing) findings(found []diagnose.Finding, short bool) []string {
-	if found == nil {
+func (d *drawing) findings(r *diagnose.Report, short bool) []string {
+	if r == nil {
 		return []string{d.paint(faint, "not judged yet: that takes a few seconds")}
 	}
-	if len(found) == 0 {
-		return []string{d.paint(good, "none")}
-	}
 	var out []string
-	for i := range found {
-		f := &found[i]
+	if len(r.Findings) == 0 {
+		out = append(out, d.paint(good, "none. Looked at:"))
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
 		p := severityPaint[f.Severity]
 		head := fmt.Sprintf("%s %-8s %s: ", f.ID, f.Severity, d.clean(f.Subject))
 		if short {
-			out = append(out, d.paint(p, head)+d.fit(d.clean(f.Summary), d.width-ansi.StringWidth(head)))
+			out = append(out, d.paint(p, head)+d.fit(d.clean(f.Summary), d.width-width(head)))
 			continue
 		}
 		for j, l := range d.wrap("", d.clean(head+f.Summary), "  ", d.width) {
@@ -100,6 +98,17 @@ func (d *drawing) findings(found []diagnose.Finding, short bool) []string {
 			out = append(out, d.wrap("  ", d.clean("remedy: "+f.Remedy), "    ", d.width)...)
 		}
 		out = append(out, d.paint(faint, fmt.Sprintf("  more: rxsteer explain %s", f.ID)), "")
+	}
+	if len(r.Findings) > 0 && !short && len(r.Checked) > 0 {
+		out = append(out, d.paint(title, "looked at besides"))
+	}
+	for _, c := range r.Checked {
+		switch {
+		case !short:
+			out = append(out, d.wrap("  ", d.clean(c), "    ", d.width)...)
+		case len(r.Findings) == 0:
+			out = append(out, d.fit("  "+d.clean(c), d.width))
+		}
 	}
 	return out
 }

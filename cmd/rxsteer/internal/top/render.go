@@ -76,8 +76,8 @@ func (d *drawing) small() {
 // verdict is the line to read first. Where no queue hurts, what diagnose found does.
 func (d *drawing) verdict(s *Shot) {
 	p, text := s.verdict(d.everything(s))
-	if found := d.history.Findings(d.position()); p == good && len(found) > 0 && found[0].Severity >= diagnose.Warning {
-		f := &found[0]
+	if r := d.history.Report(d.position()); r != nil && p == good && len(r.Findings) > 0 && r.Findings[0].Severity >= diagnose.Warning {
+		f := &r.Findings[0]
 		p, text = severityPaint[f.Severity], fmt.Sprintf("%s %s: %s", f.ID, f.Subject, f.Summary)
 	}
 	d.line(d.paint(p, d.clean(text)))

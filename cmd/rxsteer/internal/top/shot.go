@@ -63,6 +63,7 @@ type Queue struct {
 	Drops     float64 // per second; Unknown: the driver does not count them by queue
 	BusyPolls float64 // per second
 	Thread    bool
+	Fills     float64 // what its CPU receives for, of its time, where it is hot and this is most of that; else 0
 }
 
 // Flow is an elephant.
@@ -100,9 +101,22 @@ func Take(s *collector.Sample, m *Map) *Shot {
 		shot.CPUs = append(shot.CPUs, takeCPU(&s.CPUs[i], s, m.Topology))
 	}
 	shot.Queues = takeQueues(s, m, seconds)
+	shot.fill()
 	shot.Flows = takeFlows(s, seconds)
 	shot.Sockets = s.Flows == nil && len(shot.Flows) > 0
 	return shot
+}
+
+// fill marks the queues that are most of what a hot CPU does.
+func (s *Shot) fill() {
+	for i := range s.CPUs {
+		c := &s.CPUs[i]
+		for j := range s.Queues {
+			if q := &s.Queues[j]; c.Receive >= hot && q.CPU == c.ID && q.Time >= c.Receive/2 {
+				q.Fills = c.Receive
+			}
+		}
+	}
 }
 
 func takeCPU(c *collector.CPU, s *collector.Sample, t *topo.Topology) CPU {

@@ -32,6 +32,16 @@ var asciiGlyphs = glyphs{
 	rule:  "-", pointer: ">", mark: "|", micro: "us", cut: "~", differs: "!=",
 }
 
+// width of a text in columns.
+func width(s string) int {
+	for i := range len(s) {
+		if s[i] >= 0x7f || s[i] < ' ' {
+			return ansi.StringWidth(s)
+		}
+	}
+	return len(s) // as nearly all cells are
+}
+
 // paint is a role of text; without colour all are plain.
 type paint int
 
@@ -91,7 +101,7 @@ func (d *drawing) paint(p paint, s string) string {
 
 // line appends a line, cut to the screen.
 func (d *drawing) line(s string) {
-	if ansi.StringWidth(s) > d.width {
+	if width(s) > d.width {
 		s = ansi.Truncate(s, d.width, d.cut)
 	}
 	d.lines = append(d.lines, s)
@@ -102,11 +112,11 @@ func (d *drawing) ruled(heading, note string) {
 	left := strings.Repeat(d.rule, 2) + " "
 	room := d.width - len([]rune(left)) - 1
 	heading = d.fit(heading, room)
-	room -= ansi.StringWidth(heading)
+	room -= width(heading)
 	if note = d.fit(note, room-4); note != "" {
 		note = " " + note + " " + d.rule
 	}
-	fill := strings.Repeat(d.rule, max(0, room-ansi.StringWidth(note)))
+	fill := strings.Repeat(d.rule, max(0, room-width(note)))
 	d.line(d.paint(faint, left) + d.paint(title, heading) + d.paint(faint, " "+fill+note))
 }
 
@@ -128,24 +138,24 @@ func (d *drawing) clean(s string) string {
 }
 
 // fit cuts to a width; nothing fits into none.
-func (d *drawing) fit(s string, width int) string {
-	if width <= 0 {
+func (d *drawing) fit(s string, cols int) string {
+	if cols <= 0 {
 		return ""
 	}
-	if ansi.StringWidth(s) <= width {
+	if width(s) <= cols {
 		return s
 	}
-	return ansi.Truncate(s, width, d.cut)
+	return ansi.Truncate(s, cols, d.cut)
 }
 
-func (d *drawing) left(s string, width int) string {
-	s = d.fit(s, width)
-	return s + strings.Repeat(" ", max(0, width-ansi.StringWidth(s)))
+func (d *drawing) left(s string, cols int) string {
+	s = d.fit(s, cols)
+	return s + strings.Repeat(" ", max(0, cols-width(s)))
 }
 
-func (d *drawing) right(s string, width int) string {
-	s = d.fit(s, width)
-	return strings.Repeat(" ", max(0, width-ansi.StringWidth(s))) + s
+func (d *drawing) right(s string, cols int) string {
+	s = d.fit(s, cols)
+	return strings.Repeat(" ", max(0, cols-width(s))) + s
 }
 
 // bar is receive, then interrupts, then other work, of a width that is 1.
@@ -255,14 +265,14 @@ func number(n int) string {
 }
 
 // wrap breaks prose at blanks; the first line begins with first, the others with indent.
-func (d *drawing) wrap(first, text, indent string, width int) []string {
+func (d *drawing) wrap(first, text, indent string, cols int) []string {
 	var out []string
 	line := ""
 	for _, word := range strings.Fields(text) {
 		switch {
 		case line == "":
 			line = first + word
-		case ansi.StringWidth(line)+1+ansi.StringWidth(word) > width:
+		case width(line)+1+width(word) > cols:
 			out = append(out, line)
 			line = indent + word
 		default:

@@ -3,6 +3,7 @@ package top
 import (
 	"flag"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,8 +12,10 @@ import (
 	"time"
 	"unicode"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
@@ -111,11 +114,11 @@ func bigSample(cpus, queues, n int) *collector.Sample {
 	return s
 }
 
-var someFindings = []diagnose.Finding{
+var someReport = &diagnose.Report{Checked: []string{"socket buffers and accept queues: no loss beyond noise"}, Findings: []diagnose.Finding{
 	{ID: "RX201", Severity: diagnose.Critical, Subject: "eth0", Summary: "queue 3 takes 97 % of CPU 3 while 31 others rest: one flow of 1.9 Gbit/s carries 91 % of it",
 		Evidence: diagnose.Evidence{{Name: "share_ratio", Value: 0.91}, {Name: "packets_per_s", Value: 180000.0}}, Remedy: "spread by the inner header: ethtool -N eth0 rx-flow-hash udp4 sdfn"},
 	{ID: "RX105", Severity: diagnose.Warning, Subject: "host", Summary: "irqbalance moves vectors of eth0", Remedy: "ban them"},
-}
+}}
 
 var someSettings = Settings{
 	Devices: []string{"eth0", "eth1"},
@@ -130,7 +133,7 @@ func watched(opts Options, cpus, queues, seconds int) *Model {
 	m := New(opts, r)
 	for n := range seconds {
 		s := bigSample(cpus, queues, n)
-		r.Add(Take(s, bigMap(cpus, queues)), Heat(s), someFindings)
+		r.Add(Take(s, bigMap(cpus, queues)), Heat(s), someReport)
 	}
 	m.Set(someSettings)
 	return m
@@ -155,6 +158,7 @@ func TestGoldenFrames(t *testing.T) {
 		}
 	}
 	calm := watched(Options{UTF8: true}, 2, 4, 3)
+	calm.history.(*Recent).at(2).report = &diagnose.Report{Checked: someReport.Checked}
 	golden(t, "frame-calm.txt", calm.Render()+"\n")
 	empty := New(Options{UTF8: true, Zone: time.UTC}, NewRecent(3))
 	golden(t, "frame-empty.txt", empty.Render()+"\n")
@@ -218,7 +222,7 @@ func TestHostileNames(t *testing.T) {
 			mp := bigMap(2, 2)
 			mp.NICs[0].Name = name
 			r := NewRecent(5)
-			r.Add(Take(s, mp), 1, []diagnose.Finding{{ID: "RX201", Subject: name, Summary: name, Remedy: name, Evidence: diagnose.Evidence{{Name: name, Value: name}}}})
+			r.Add(Take(s, mp), 1, &diagnose.Report{Checked: []string{name}, Findings: []diagnose.Finding{{ID: "RX201", Subject: name, Summary: name, Remedy: name, Evidence: diagnose.Evidence{{Name: name, Value: name}}}}})
 			opts.Host = name
 			m := New(opts, r)
 			m.Set(Settings{Devices: []string{name}, Labels: []string{"driver"}, Values: [][]string{{name}}})
@@ -237,7 +241,7 @@ func FuzzKeys(f *testing.F) {
 		for n := range 8 {
 			s := bigSample(3, 2, n)
 			s.NAPIs[0].Device = name
-			r.Add(Take(s, bigMap(3, 2)), Heat(s), someFindings)
+			r.Add(Take(s, bigMap(3, 2)), Heat(s), someReport)
 		}
 		m := New(Options{UTF8: true}, r)
 		m.Resize(width%400, height%200)
@@ -265,6 +269,14 @@ func TestVerdictNamesTheQueueAndTheCPU(t *testing.T) {
 				s.NAPIs[i].CPU, s.NAPIs[i].Time, s.NAPIs[i].FullBudget = 2, second/20, 0
 			}
 		}, "cpu 2 is FULL of receiving: 99%; eth0 rx 3 5.0%"},
+		{"most of a hot CPU", func(s *collector.Sample) {
+			s.Drivers = nil
+			for i := range s.NAPIs {
+				s.NAPIs[i].FullBudget, s.NAPIs[i].Time = 0, second/100
+			}
+			s.NAPIs[3].Time = second * 70 / 100
+			s.CPUs[3].SoftirqTime[collector.NetRX] = second * 94 / 100
+		}, "eth0 rx 3 on cpu 3 HURTS: 70% of a CPU that is 94% full of receiving"},
 		{"calm", func(s *collector.Sample) {
 			s.Drivers = nil
 			for i := range s.CPUs {
@@ -383,7 +395,7 @@ func TestARecordingPlaysAndStops(t *testing.T) {
 	judged := 0
 	m := New(Options{Recording: true, UTF8: true, Zone: time.UTC}, NewRecorded(samples,
 		func(n int) *Shot { return Take(samples[n], bigMap(2, 2)) },
-		func(n int) []diagnose.Finding { judged++; return someFindings }))
+		func(n int) *diagnose.Report { judged++; return someReport }))
 	if !strings.Contains(m.Render(), "RECORDED 5 of 5") {
 		t.Errorf("it does not begin at the end:\n%s", m.Render())
 	}
@@ -444,9 +456,42 @@ func BenchmarkSecond(b *testing.B) {
 			s, mp := bigSample(size.cpus, size.queues, 40), bigMap(size.cpus, size.queues)
 			b.ReportAllocs()
 			for b.Loop() {
-				m.history.(*Recent).Add(Take(s, mp), Heat(s), someFindings)
+				m.history.(*Recent).Add(Take(s, mp), Heat(s), someReport)
 				m.Render()
 			}
 		})
+	}
+}
+
+// BenchmarkTerminal is CPU time per second of a live view of 64 queues at 200x60 with all that bubbletea does for
+// it: a millisecond is 0.1 % of a core. Frames are sent faster than once a second; each is drawn.
+func BenchmarkTerminal(b *testing.B) {
+	m := watched(Options{UTF8: true, Color: true}, 32, 32, 60)
+	p := tea.NewProgram(program{m, time.Second}, tea.WithInput(nil), tea.WithOutput(io.Discard), tea.WithFPS(120), tea.WithWindowSize(200, 60), tea.WithContext(b.Context()), tea.WithoutSignalHandler())
+	done := make(chan error, 1)
+	go func() {
+		_, err := p.Run()
+		done <- err
+	}()
+	n := 0
+	cpu := func() time.Duration {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	began := cpu()
+	for b.Loop() {
+		s := bigSample(32, 32, n%40)
+		shot := Take(s, bigMap(32, 32))
+		p.Send(Fed{func() { m.history.(*Recent).Add(shot, Heat(s), someReport) }})
+		n++
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.ReportMetric(float64((cpu()-began).Microseconds())/1000/float64(n), "cpu-ms/frame")
+	p.Quit()
+	if err := <-done; err != nil {
+		b.Fatal(err)
 	}
 }

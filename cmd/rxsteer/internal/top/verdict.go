@@ -19,7 +19,7 @@ const (
 // state of a row: plain, near its limit or bad.
 func (q *Queue) state() paint {
 	switch {
-	case q.Drops > 0, q.Time >= hot:
+	case q.Drops > 0, q.Time >= hot, q.Fills > 0:
 		return bad
 	case q.Time >= warm, q.Full >= worn && q.Time >= 0.1:
 		return near
@@ -105,7 +105,10 @@ func (q *Queue) signs(s *Shot) string {
 	if q.Drops > 0 {
 		out = append(out, count(q.Drops)+" dropped/s")
 	}
-	if q.Time >= 0 {
+	switch {
+	case q.Fills > 0 && q.Fills-q.Time > 0.02:
+		out = append(out, fmt.Sprintf("%s of a CPU that is %s full of receiving", percent(q.Time), percent(q.Fills)))
+	case q.Time >= 0:
 		out = append(out, percent(q.Time)+" of a CPU")
 	}
 	if q.Full >= worn {
