@@ -45,6 +45,7 @@ terminal it measures for three seconds and prints one frame.`,
 	}
 	c.Flags().DurationVar(&interval, "interval", time.Second, "take a sample every `TIME`")
 	addLevel(c, &m.level)
+	addOverhead(c, &m.overhead)
 	addFrom(c, &m)
 	c.RunE = func(c *cobra.Command, names []string) error {
 		m.duration = shortest // any
@@ -95,7 +96,7 @@ func (e *env) topLive(ctx context.Context, m *measureFlags, interval time.Durati
 	if err := checkInterfaces(nics, names); err != nil {
 		return err
 	}
-	h.refresh = settingsAge
+	h.refresh, h.overhead, h.named = settingsAge, m.overhead, names
 	states, err := e.openStates(ctx) // by sockets of its own: it looks while the sampler runs
 	if err != nil {
 		return err
@@ -145,6 +146,7 @@ type watch struct {
 	window []*collector.Sample // the last judgedOver
 	report *diagnose.Report    // of it, nil before the first judgement
 	judged time.Time
+	seen   *top.Shot // the last of level 1 or more, nil none
 }
 
 // A judgement is of judgedOver, and a new one is made every judgedEvery.
@@ -190,6 +192,11 @@ func (w *watch) run(ctx context.Context, send func(tea.Msg)) error {
 			w.judge(sample)
 			shot := top.Take(sample, &top.Map{Netns: w.rooms.netns(), NICs: st.NICs, Topology: st.Topology})
 			shot.Reduced = reduced
+			if shot.Level > 0 {
+				w.seen = shot
+			} else if w.seen != nil {
+				shot.Carry(w.seen)
+			}
 			report := w.report
 			send(top.Fed{Add: func() { w.recent.Add(shot, top.Heat(sample), report) }})
 		}
@@ -284,8 +291,15 @@ func (e *env) topFrom(ctx context.Context, from string, names []string) error {
 	}
 	h := top.NewRecorded(samples,
 		func(n int) *top.Shot {
-			st := at(n)
-			return top.Take(samples[n], &top.Map{Netns: netns, NICs: st.NICs, Topology: st.Topology})
+			take := func(n int) *top.Shot {
+				st := at(n)
+				return top.Take(samples[n], &top.Map{Netns: netns, NICs: st.NICs, Topology: st.Topology})
+			}
+			shot := take(n)
+			for i := n - 1; shot.Level == 0 && shot.Seen.IsZero() && i >= 0 && samples[n].End.Sub(samples[i].End) <= top.Carried; i-- {
+				shot.Carry(take(i))
+			}
+			return shot
 		},
 		func(n int) *diagnose.Report {
 			first, covered := n, samples[n].Interval

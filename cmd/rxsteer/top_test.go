@@ -109,7 +109,7 @@ func TestTopInATerminal(t *testing.T) {
 	if err := r.b.IP("link", "set", "\x1b[31mevil", "up"); err != nil {
 		t.Fatal(err)
 	}
-	s := onScreen(t, r.b, 80, 24, nil, "rxsteer top --interval 200ms")
+	s := onScreen(t, r.b, 80, 24, nil, "rxsteer top --interval 200ms --overhead 0")
 	shown := s.want("rxsteer top", "LIVE", "b0 ", "packets/s", "level 1", "?[31mevil")
 	if lines := strings.Count(shown, "\n"); lines != 24 {
 		t.Errorf("%d lines:\n%s", lines, shown)
@@ -218,7 +218,7 @@ func TestTopOfARecording(t *testing.T) {
 func TestTopWithoutATerminal(t *testing.T) {
 	r := newRig(t)
 	r.trickle()
-	o := r.rxsteer("top", "b0", "--interval", "200ms").want(t, exitOK)
+	o := r.rxsteer("top", "b0", "--interval", "200ms", "--overhead", "0").want(t, exitOK)
 	for _, want := range []string{"level 1", "b0 ", "findings", "driver"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("frame lacks %q:\n%s", want, o.stdout)

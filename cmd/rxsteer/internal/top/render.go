@@ -149,7 +149,11 @@ func (d *drawing) header() {
 		}
 		facts = append(facts, s.End.In(d.opts.Zone).Format(time.TimeOnly), fmt.Sprintf("level %d", s.Level), fmt.Sprintf("every %.2gs", s.Interval.Seconds()))
 		if c := s.Cost; c != nil {
-			facts = append(facts, "costs "+percent(c.Hottest))
+			cost := "costs " + percent(c.Hottest)
+			if len(c.Thinned) > 0 {
+				cost += " (thinned)"
+			}
+			facts = append(facts, cost)
 		}
 		if s.Lost > 0 {
 			facts = append(facts, fmt.Sprintf("%d events lost", s.Lost))
@@ -343,8 +347,11 @@ func (d *drawing) queues(s *Shot, room int) {
 		first = max(0, d.cursor(rows)-room+1)
 	}
 	note := ""
+	if !s.Seen.IsZero() {
+		note = "seen " + ago(s.End.Sub(s.Seen)) + " (--overhead)"
+	}
 	if len(rows) > room {
-		note = fmt.Sprintf("%d-%d of %d", first+1, min(first+room, len(rows)), len(rows))
+		note = strings.TrimLeft(note+fmt.Sprintf("  %d-%d of %d", first+1, min(first+room, len(rows)), len(rows)), " ")
 	}
 	d.ruled(heading, note)
 	show := d.columns()

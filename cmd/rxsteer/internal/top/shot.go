@@ -20,11 +20,12 @@ type Shot struct {
 	Level      int
 	Reduced    string // why it shows less than could be, "" it does not
 	Cost       *collector.Cost
-	CPUs       []CPU   // by number
-	Queues     []Queue // by device and queue
-	Flows      []Flow  // most first
-	Sockets    bool    // Flows are what TCP sockets tell: below level 2
-	Lost       uint64  // events the programs could not record
+	Seen       time.Time // when Queues were seen, where that is before this shot (Carry); else zero
+	CPUs       []CPU     // by number
+	Queues     []Queue   // by device and queue
+	Flows      []Flow    // most first
+	Sockets    bool      // Flows are what TCP sockets tell: below level 2
+	Lost       uint64    // events the programs could not record
 }
 
 // CPU is a processor's part of the interval: ratios of its time.
@@ -87,9 +88,18 @@ type Map struct {
 
 const topFlows = 32
 
+// level is what was attached in a sample: 0 where the budget had the programs of level 1 detached all the time,
+// though those of level 2 may have looked.
+func level(s *collector.Sample) int {
+	if s.Cost != nil && s.Cost.Duty == 0 {
+		return 0
+	}
+	return s.Level
+}
+
 // Take reduces a sample.
 func Take(s *collector.Sample, m *Map) *Shot {
-	shot := &Shot{Start: s.Start, End: s.End, Interval: s.Interval, Level: s.Level, Cost: s.Cost}
+	shot := &Shot{Start: s.Start, End: s.End, Interval: s.Interval, Level: level(s), Cost: s.Cost}
 	for _, n := range s.Lost {
 		shot.Lost += n
 	}
@@ -105,6 +115,36 @@ func Take(s *collector.Sample, m *Map) *Shot {
 	shot.Flows = takeFlows(s, seconds)
 	shot.Sockets = s.Flows == nil && len(shot.Flows) > 0
 	return shot
+}
+
+// Carried is how long what was seen of queues is shown where the budget lets them be looked at in windows only.
+const Carried = 15 * time.Second
+
+// Carry has a shot of level 0 show the queues of the last one that saw them, with the packets and drops that are
+// counted at level 0 too. One that is too old, or of before, it leaves out.
+func (s *Shot) Carry(last *Shot) {
+	if age := s.End.Sub(last.End); s.Level > 0 || last.Level == 0 || age < 0 || age > Carried {
+		return
+	}
+	now := map[identity]*Queue{}
+	for i := range s.Queues {
+		now[s.Queues[i].identity()] = &s.Queues[i]
+	}
+	queues := slices.Clone(last.Queues)
+	for i := range queues {
+		q := &queues[i]
+		q.Fills = 0
+		if n := now[q.identity()]; n != nil {
+			if n.PPS >= 0 {
+				q.PPS = n.PPS
+			}
+			q.Drops = n.Drops
+		}
+	}
+	s.Queues, s.Seen = queues, last.End
+	if len(s.Flows) == 0 || s.Sockets && !last.Sockets {
+		s.Flows, s.Sockets = last.Flows, last.Sockets
+	}
 }
 
 // fill marks the queues that are most of what a hot CPU does.
@@ -129,7 +169,7 @@ func takeCPU(c *collector.CPU, s *collector.Sample, t *topo.Topology) CPU {
 			out.Node, out.Isolated = at.Node, at.Isolated
 		}
 	}
-	if s.Level >= 1 {
+	if level(s) >= 1 {
 		out.Receive = ratio(c.SoftirqTime[collector.NetRX])
 		var other uint64
 		for v, t := range c.SoftirqTime {
@@ -183,6 +223,7 @@ func takeQueues(s *collector.Sample, m *Map, seconds float64) []Queue {
 		return b
 	}
 	unnamed := map[queueKey]bool{} // devices of which a NAPI's queue is not known
+	told := map[queueKey]bool{}    // devices of which anything is known by queue
 	for i := range s.NAPIs {
 		n := &s.NAPIs[i]
 		rx := n.RXQueue
@@ -201,6 +242,7 @@ func takeQueues(s *collector.Sample, m *Map, seconds float64) []Queue {
 				k.pointer = 0
 			}
 		}
+		told[queueKey{netns: n.Netns, ifindex: n.IfIndex}] = true
 		b := at(k)
 		b.Netns, b.Device, b.RX, b.backlog = n.Netns, n.Device, rx, n.Device == collector.Backlog
 		if n.ID != 0 {
@@ -249,6 +291,9 @@ func takeQueues(s *collector.Sample, m *Map, seconds float64) []Queue {
 			}
 		}
 		b.figure(s, seconds)
+		if level(s) == 0 && !told[queueKey{netns: k.netns, ifindex: k.ifindex}] {
+			b.PPS = Unknown // that nothing tells is no rest
+		}
 		if h := waits[queueKey{netns: k.netns, ifindex: k.ifindex, rx: k.rx}]; h != nil && k.rx >= 0 {
 			b.P99, _, _ = h.Quantile(0.99)
 			b.Stage = true
@@ -346,7 +391,7 @@ func (b *building) figure(s *collector.Sample, seconds float64) {
 	b.PPS = float64(b.packets) / seconds
 	b.BusyPolls = float64(b.busy) / seconds
 	b.Time, b.PerPacket, b.P99, b.Full = Unknown, Unknown, Unknown, Unknown
-	if s.Level < 1 {
+	if level(s) < 1 {
 		return
 	}
 	b.Time = float64(b.time) / float64(s.Interval)
@@ -419,7 +464,7 @@ func Heat(s *collector.Sample) float64 {
 	var most float64
 	for i := range s.CPUs {
 		t := s.CPUs[i].Softirq
-		if s.Level >= 1 {
+		if level(s) >= 1 {
 			t = s.CPUs[i].SoftirqTime[collector.NetRX]
 		}
 		if s.Interval > 0 {

@@ -71,7 +71,7 @@ func bigMap(cpus, queues int) *Map {
 func bigSample(cpus, queues, n int) *collector.Sample {
 	s := &collector.Sample{Version: collector.SampleVersion, Start: epoch.Add(time.Duration(n) * time.Second), Interval: time.Second, Level: 1}
 	s.End = s.Start.Add(time.Second)
-	s.Cost = &collector.Cost{Budget: 0.01, Hottest: 0.0042}
+	s.Cost = &collector.Cost{Budget: 0.01, Hottest: 0.0042, Duty: 1}
 	for c := range cpus {
 		s.CPUs = append(s.CPUs, collector.CPU{CPU: c, Idle: second * 7 / 10, Irq: second / 100})
 	}
@@ -351,6 +351,42 @@ func TestNothingIsInventedAtLevel0(t *testing.T) {
 		if q.Time != Unknown || q.PerPacket != Unknown || q.P99 != Unknown || q.Full != Unknown {
 			t.Errorf("%+v", q)
 		}
+	}
+}
+
+// TestWindowsShowWhatWasSeenLast: where the budget attaches in windows only, between them the queues stay.
+func TestWindowsShowWhatWasSeenLast(t *testing.T) {
+	seen := Take(bigSample(4, 4, 30), bigMap(4, 4))
+	bare := func(n int) *Shot {
+		s := bigSample(4, 4, n)
+		s.NAPIs, s.Flows, s.Level = nil, nil, 2 // packets are looked at, polls are not
+		s.Cost = &collector.Cost{Budget: 0.01, Thinned: []string{"windows"}}
+		return Take(s, bigMap(4, 4))
+	}
+	between := bare(37)
+	for _, q := range between.Queues {
+		if q.PPS != Unknown {
+			t.Errorf("%s is said to receive %v packets/s, which nothing tells", q.name(), q.PPS)
+		}
+	}
+	between.Carry(seen)
+	r := NewRecent(5)
+	r.Add(between, 1, nil)
+	m := New(Options{UTF8: true, Zone: time.UTC}, r)
+	m.Resize(80, 24)
+	frame := m.Render()
+	for _, want := range []string{"seen 7 s ago", "eth0 rx 3 on cpu 3 HURTS: 1200 dropped/s, 97% of a CPU"} {
+		if !strings.Contains(frame, want) {
+			t.Errorf("lacks %q:\n%s", want, frame)
+		}
+	}
+	old := bare(50)
+	if old.Carry(seen); !old.Seen.IsZero() {
+		t.Error("what was seen 20 s ago is shown as if it were now")
+	}
+	now := Take(bigSample(4, 4, 31), bigMap(4, 4))
+	if now.Carry(seen); !now.Seen.IsZero() {
+		t.Error("a shot that saw the queues shows older ones")
 	}
 }
 

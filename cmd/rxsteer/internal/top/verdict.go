@@ -72,8 +72,10 @@ func (s *Shot) verdict(queues []Queue) (paint, string) {
 		return near, worst.where() + " is near its limit: " + worst.signs(s)
 	case cpu != nil && cpu.state() == near:
 		return near, fmt.Sprintf("cpu %d is near its limit: %s of its time goes to receiving%s", cpu.ID, percent(cpu.Receive), s.sharers(queues, cpu))
-	case worst == nil || worst.PPS <= 0:
+	case worst == nil || worst.PPS == 0:
 		return good, "Nothing hurts: nothing is received here"
+	case worst.PPS < 0:
+		return good, "No CPU is near its limit. What each queue does is not seen now"
 	}
 	return good, "Nothing hurts. Busiest: " + worst.where() + ", " + worst.signs(s)
 }
@@ -114,7 +116,9 @@ func (q *Queue) signs(s *Shot) string {
 	if q.Full >= worn {
 		out = append(out, percent(q.Full)+" of polls end by their budget")
 	}
-	out = append(out, count(q.PPS)+" packets/s")
+	if q.PPS >= 0 {
+		out = append(out, count(q.PPS)+" packets/s")
+	}
 	return strings.Join(out, ", ")
 }
 
