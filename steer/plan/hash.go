@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/rxsteer/rxsteer/internal/host/knob"
@@ -33,8 +36,30 @@ func (m *maker) hash(f diagnose.Finding) {
 		}
 		if m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: knob.Text(to.String()), Findings: []diagnose.ID{f.ID}, Risk: Reorder,
 			Why:    f.Summary + ". Fragments have no ports: fragmented datagrams could arrive out of order, and a provider may have left ports out for that reason",
-			Expect: "the flows of a host pair arrive on several queues, and nothing is reassembled out of order"}) {
+			Expect: "the flows of a host pair arrive on several queues, and nothing is reassembled out of order" + m.evenly(dev)}) {
 			m.rehashed[dev] = true
 		}
 	}
+}
+
+// evenly is what an even spread would make of the receive work of a device's busiest queue, "" where that is not known.
+func (m *maker) evenly(dev string) string {
+	n := m.nic(dev)
+	if n == nil {
+		return ""
+	}
+	total, most, busiest := 0.0, 0.0, -1
+	on := m.polled(*n)
+	for _, q := range slices.Sorted(maps.Keys(on)) {
+		l := sum(on[q])
+		total += l
+		if l > most {
+			most, busiest = l, q
+		}
+	}
+	queues, _ := n.QueueCount()
+	if total == 0 || queues < 2 {
+		return ""
+	}
+	return fmt.Sprintf("; rx-%d does %s of the receive work of %s now (%s of a CPU), an even share is %s", busiest, percent(most/total), dev, percent(most), percent(1/float64(queues)))
 }

@@ -281,6 +281,10 @@ func (m *maker) rpsOff(f diagnose.Finding) {
 		return
 	}
 	off := knob.Set(cpuset.Set{})
+	expect := "no work between CPUs, receive time per packet falls"
+	if w := sum(f.Site.Movable); w > 0 {
+		expect += fmt.Sprintf(": packets handed over take %s of a CPU now", percent(w))
+	}
 	for _, q := range f.Site.Queues {
 		ref := knob.Ref{Knob: knob.RPSCPUs, Target: knob.On(f.Site.Device, "rx-%d", q)}
 		from := m.in.Snapshot.Get(ref)
@@ -288,7 +292,7 @@ func (m *maker) rpsOff(f diagnose.Finding) {
 			continue
 		}
 		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: off, Findings: []diagnose.ID{f.ID}, Risk: Reorder, Why: f.Summary,
-			Expect: "no work between CPUs, receive time per packet falls"})
+			Expect: expect})
 	}
 }
 

@@ -75,6 +75,16 @@ func (m *maker) vectors(f diagnose.Finding) {
 			}
 		}
 		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder, Why: why,
-			Expect: fmt.Sprintf("polls of rx-%d run on cpu %d", q, cpu)})
+			Expect: fmt.Sprintf("polls of rx-%d run on cpu %d%s", q, cpu, m.takes(dev, q))})
 	}
+}
+
+// takes is how much of a CPU a queue's polls are, "" where that is not known.
+func (m *maker) takes(dev string, queue int) string {
+	if n := m.nic(dev); n != nil {
+		if on, ok := m.polled(*n)[queue]; ok {
+			return fmt.Sprintf(" and take their %s of a CPU there", percent(sum(on)))
+		}
+	}
+	return ""
 }
