@@ -26,6 +26,9 @@ func (v *view) halfTuned(r *Report) {
 		if s.Kind != nic.Stack || len(s.Lower) < 2 || !v.wantedStack(s) {
 			continue
 		}
+		if m := v.union(s.Name); !m.IsEmpty() {
+			r.checked("RPS is set on %s itself (cpus %s): a second stage of steering, after that of its members %s, where packets are received", s.Name, m, strings.Join(s.Lower, ", "))
+		}
 		byDriver := map[string][]nic.NIC{}
 		for _, name := range s.Lower {
 			if n, ok := v.nics[name]; ok && n.Kind == nic.Physical && n.Up && n.Driver != "" {

@@ -512,7 +512,7 @@ func (v *view) outside(device string, out []place, where cpuset.Set, broken int)
 	}
 	f.Summary = fmt.Sprintf("%s of %s %s in effect outside of what was asked for (vector %d wants cpu %s and is on cpu %s): the wish was accepted and not followed%s", count(len(out), "vector"), device, areOr(len(out)), p.irq, p.affinity, p.effect, log)
 	f.Evidence = Evidence{{"irqs", joinInts(f.Site.IRQs)}, {"wanted_cpus", p.affinity.String()}, {"effective_cpus", where.String()}, {"affinity_broken_events", broken}, {"most_vectors_on_cpu", most}, {"vectors_there", vectors}}
-	f.Remedy = fmt.Sprintf("where vectors ran out (about %d for each CPU): fewer queues or more CPUs in the masks; where the interrupt controller ignores masks: RPS", vectorsPerCPU)
+	f.Remedy = fmt.Sprintf("where vectors ran out (about %d for each CPU): fewer queues or more CPUs in the masks, and look again once the links are up, for vectors are given out then; where the interrupt controller ignores masks: RPS", vectorsPerCPU)
 	if one := where; one.Len() == 1 && one == cpuset.Of(v.first()) && broken == 0 && (len(out) > 1 || len(v.rxQueues(device)) == 1) {
 		f.Remedy = fmt.Sprintf("an interrupt controller that delivers to its first CPU whatever the mask says (GICv2 and the like) leaves RPS: over the other cores, without cpu %d, which keeps the interrupts", v.first())
 	}

@@ -38,6 +38,12 @@ var worldCases = []struct {
 	name, head string
 	in         func() *world
 }{
+	{"43-rps-on-the-bond", `case: 43 RPS on the bond device itself, above members that are set alike: a second stage, said
+say: RPS is set on bond0 itself (cpus 2-3): a second stage of steering, after that of its members ten0, ten1`, func() *world {
+		return newWorld(4).nic("ten0", nic.Physical, 2).nic("ten1", nic.Physical, 2).nic("bond0", nic.Stack, 1, "2-3").carry("ten0", 50_000).carry("ten1", 50_000).carry("bond0", 100_000).but(func(w *world) {
+			w.NICs[0].Driver, w.NICs[1].Driver, w.NICs[2].Driver, w.NICs[2].Lower = "ixgbe", "ixgbe", "bond", []string{"ten0", "ten1"}
+		})
+	}},
 	{"61-budget-limited", `case: 61 half of the receive runs end with work left, polls fill their budget and ksoftirqd works: harm, and which limit
 want: RX401 warning "cpu 0"
 say: budget-limited: most polls fill their budget
