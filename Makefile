@@ -70,7 +70,7 @@ fuzz: need-go ## every fuzzer for FUZZTIME (5s)
 	    echo "fuzz $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg >/tmp/fuzz.$$$$ 2>&1 || { cat /tmp/fuzz.$$$$; exit 1; }; rm -f /tmp/fuzz.$$$$; \
 	  done; done
 
-.PHONY: lab lab-ci lab-matrix lab-list rxlab
+.PHONY: lab lab-ci lab-matrix lab-list lab-kill lab-persist rxlab
 rxlab: need-go deps
 	@$(GO) build -o $(BIN)/rxlab ./lab/vm
 lab: rxlab ## every VM scenario, the kernel matrix and the map's truth, one table (long)
@@ -83,6 +83,10 @@ lab-matrix: rxlab ## BPF objects, hooks and attribution on four kernels
 	$(SUDO) $(BIN)/rxlab matrix
 lab-list: rxlab ## the scenarios
 	@$(BIN)/rxlab list
+lab-kill: rxlab ## kill -9 at 200 random points of apply on a real driver
+	$(SUDO) $(BIN)/rxlab kill
+lab-persist: rxlab ## persisted settings after a reboot and after ethtool -L, in guests
+	$(SUDO) $(BIN)/rxlab persist
 lab-%: rxlab ## one VM scenario, e.g. make lab-igb-udp-hash
 	$(SUDO) $(BIN)/rxlab run $*
 
