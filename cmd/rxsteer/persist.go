@@ -227,9 +227,10 @@ type persistRun struct {
 	once      bool
 	healthy   time.Duration
 
-	h    *hostRooms
-	file *persist.File
-	said map[string]bool
+	h     *hostRooms
+	file  *persist.File
+	said  map[string]bool
+	begun bool // the first pass of this run is over
 }
 
 const (
@@ -289,6 +290,7 @@ func (r *persistRun) run(ctx context.Context) error {
 			case err != nil:
 				return err
 			}
+			r.begun = true
 			if again > 0 {
 				applied = append(applied, time.Now())
 			}
@@ -351,7 +353,7 @@ func (r *persistRun) apply(ctx context.Context) (n int, err error) {
 			if !slices.ContainsFunc(left, func(err error) bool { return errors.Is(err, persist.ErrDiffers) }) {
 				return n, nil
 			}
-			if errs := errors.Join(left...); n == 0 {
+			if errs := errors.Join(left...); n == 0 && !r.begun { // later it may become again what was confirmed
 				return n, &failure{exitRolledBack, fmt.Errorf("persist: nothing was applied: %w", errs), []string{"look at it, apply and confirm it here, then: rxsteer persist"}}
 			}
 			return n, nil
