@@ -130,6 +130,13 @@ func linkNAPIs(nics []nic.NIC, s *collector.Sample) {
 			}
 		}
 		nics[i].LinkNAPIs(polled, fired)
+		var links []nic.Learned
+		for _, l := range s.Learned {
+			if l.IfIndex == nics[i].IfIndex && l.Netns == nics[i].Netns {
+				links = append(links, nic.Learned{RX: l.RXQueue, NAPI: l.NAPI, IRQ: l.IRQ})
+			}
+		}
+		nics[i].Learn(links)
 	}
 }
 

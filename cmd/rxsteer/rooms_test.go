@@ -38,6 +38,30 @@ func TestQueueOfANAPIThatRan(t *testing.T) {
 	}
 }
 
+func TestMapByLearnedLinks(t *testing.T) {
+	for name, c := range map[string]struct {
+		link collector.Link
+		want [2]uint32
+	}{
+		"the queue by its packets":  {collector.Link{Netns: 5, IfIndex: 2, NAPI: 9, RXQueue: 0, IRQ: -1}, [2]uint32{9, 0}},
+		"the queue by its vector":   {collector.Link{Netns: 5, IfIndex: 2, NAPI: 9, RXQueue: -1, IRQ: 31}, [2]uint32{0, 9}},
+		"of another namespace":      {collector.Link{Netns: 6, IfIndex: 2, NAPI: 9, RXQueue: 0, IRQ: -1}, [2]uint32{0, 0}},
+		"of a queue it has not got": {collector.Link{Netns: 5, IfIndex: 2, NAPI: 9, RXQueue: 7, IRQ: -1}, [2]uint32{0, 0}},
+	} {
+		nics := []nic.NIC{twoQueues()}
+		linkNAPIs(nics, &collector.Sample{Learned: []collector.Link{c.link}})
+		q := nics[0].Queues
+		if got := [2]uint32{q[0].NAPI, q[1].NAPI}; got != c.want {
+			t.Errorf("%s: NAPIs %v, want %v", name, got, c.want)
+		}
+		for i := range q {
+			if (q[i].NAPI != 0) != (q[i].NAPIBy == nic.ByLearned) {
+				t.Errorf("%s: %+v is not said to be learned", name, q[i])
+			}
+		}
+	}
+}
+
 func TestMapByTraffic(t *testing.T) {
 	nics := []nic.NIC{twoQueues()}
 	linkNAPIs(nics, &collector.Sample{

@@ -43,6 +43,12 @@ type Answer struct {
 		FexitRatio float64 `json:"fexit_ratio"`
 		NoFexit    string  `json:"no_fexit"`
 	} `json:"rig"`
+	Reader struct {
+		Err   string `json:"error"`
+		Sent  uint64 `json:"sent"`
+		Seen  uint64 `json:"seen"`
+		Right uint64 `json:"right"`
+	} `json:"reader"`
 }
 
 // row is one line of the table.
@@ -68,6 +74,11 @@ func (r *row) problems() []string {
 		if !h.Live && (h.Why == "" || h.Lost == "") {
 			out = append(out, "hook "+h.Name+" is missing without a reason or without what is lost")
 		}
+	}
+	if p := r.answer.Reader; p.Err != "" {
+		out = append(out, "the reader failed: "+p.Err)
+	} else if p.Sent == 0 || p.Seen != p.Sent || p.Right != p.Sent {
+		out = append(out, fmt.Sprintf("of %d datagrams read after 0.1 s %d were seen and %d with that delay", p.Sent, p.Seen, p.Right))
 	}
 	rig := r.answer.Rig
 	switch {
@@ -148,7 +159,7 @@ func thisHost(ctx context.Context, probe string) row {
 func report(rows []row) ([]Line, error) {
 	var lines []Line
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\nkernel\tnic\tobjects\thooks\tattributed/burnt\tours/fexit\ts\tverdict")
+	fmt.Fprintln(w, "\nkernel\tnic\tobjects\thooks\tlate reads\tattributed/burnt\tours/fexit\ts\tverdict")
 	var wrong, broken []string
 	code := qemu.ExitLab
 	for i := range rows {
@@ -169,7 +180,7 @@ func report(rows []row) ([]Line, error) {
 			wrong = append(wrong, fmt.Sprintf("%s %s: %s", a.Kernel, r.machine, strings.Join(r.problems(), "; ")))
 		}
 		if r.err != nil {
-			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t-\t%.0f\t%s\n", a.Kernel, r.machine, r.took.Seconds(), verdict)
+			fmt.Fprintf(w, "%s\t%s\t-\t-\t-\t-\t-\t%.0f\t%s\n", a.Kernel, r.machine, r.took.Seconds(), verdict)
 			lines = append(lines, Line{a.Kernel + " " + r.machine, "-", verdict, r.took})
 			continue
 		}
@@ -195,9 +206,9 @@ func report(rows []row) ([]Line, error) {
 		if a.Rig.NoFexit != "" {
 			fexit = "does not load"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%.3f (%s, %d packets)\t%s\t%.0f\t%s\n", a.Kernel, r.machine, loaded, len(a.Objects), hooks,
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\t%d of %d\t%.3f (%s, %d packets)\t%s\t%.0f\t%s\n", a.Kernel, r.machine, loaded, len(a.Objects), hooks, a.Reader.Right, a.Reader.Sent,
 			a.Rig.Ratio, a.Rig.Name, a.Rig.Packets, fexit, r.took.Seconds(), verdict)
-		lines = append(lines, Line{a.Kernel + " " + r.machine, fmt.Sprintf("%d of %d objects, %s hooks, attributed/burnt %.3f", loaded, len(a.Objects), hooks, a.Rig.Ratio), verdict, r.took})
+		lines = append(lines, Line{a.Kernel + " " + r.machine, fmt.Sprintf("%d of %d objects, %s hooks, %d of %d late reads, attributed/burnt %.3f", loaded, len(a.Objects), hooks, a.Reader.Right, a.Reader.Sent, a.Rig.Ratio), verdict, r.took})
 	}
 	if err := w.Flush(); err != nil {
 		return lines, err

@@ -20,7 +20,7 @@ func answer(t *testing.T, text string) *Answer {
 	return &a
 }
 
-const good = `{"kernel":"6.12.1","objects":{"rx":""},"hooks":[{"name":"napi_poll","live":true}],"rig":{"name":"igb","packets":200,"ratio":1.01,"fexit_ratio":0.99}}`
+const good = `{"kernel":"6.12.1","objects":{"rx":""},"hooks":[{"name":"napi_poll","live":true}],"rig":{"name":"igb","packets":200,"ratio":1.01,"fexit_ratio":0.99},"reader":{"sent":10,"seen":10,"right":10}}`
 
 func TestProblems(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -35,6 +35,9 @@ func TestProblems(t *testing.T) {
 		"too little":                  {`"ratio":1.01`, `"ratio":0.9`, []string{"attributed/burnt is 0.900, want within 3 %"}},
 		"away from fexit":             {`"fexit_ratio":0.99`, `"fexit_ratio":0.9`, []string{"ours/fexit is 0.900, want within 3 %"}},
 		"fexit does not load":         {`"fexit_ratio":0.99`, `"fexit_ratio":0,"no_fexit":"EPERM"`, nil},
+		"a late read unseen":          {`"seen":10`, `"seen":8`, []string{"of 10 datagrams read after 0.1 s 8 were seen and 10 with that delay"}},
+		"a late read timed wrong":     {`"right":10`, `"right":9`, []string{"of 10 datagrams read after 0.1 s 10 were seen and 9 with that delay"}},
+		"nothing was read":            {`"sent":10,"seen":10,"right":10`, `"error":"no lo"`, []string{"the reader failed: no lo"}},
 		"rig failed":                  {`"name":"igb"`, `"error":"no traffic"`, []string{"the rig failed: no traffic"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,6 +47,31 @@ func (n *NIC) LinkNAPIs(polled []Polled, fired []Fired) {
 	n.linkLearned(ids, polled, fired)
 }
 
+// Learn takes what traffic has shown beyond doubt: the NAPI of a queue by the packets it handed over, else by the
+// interrupt that raised it. Order gives way to it, what the kernel tells does not. RX is None where only the interrupt is known.
+func (n *NIC) Learn(links []Learned) {
+	if n.told() {
+		return
+	}
+	for _, l := range links {
+		for _, row := range n.receiving() {
+			q := &n.Queues[row]
+			if l.NAPI == 0 || q.RX != l.RX && (l.RX != None || l.IRQ == None || q.IRQ != l.IRQ) {
+				continue
+			}
+			for other := range n.Queues {
+				if o := &n.Queues[other]; other != row && o.NAPI == l.NAPI {
+					o.NAPI, o.NAPIBy = 0, Unknown // of a guess
+				}
+			}
+			n.link(row, l.NAPI, ByLearned)
+			if l.RX != None && l.IRQ != None && q.IRQ == None {
+				q.IRQ, q.KnownBy = l.IRQ, ByLearned
+			}
+		}
+	}
+}
+
 // NAPIAt is the rx queue of a NAPI, None not known. All NAPIs of a device with one rx queue
 // are that queue's.
 func (n *NIC) NAPIAt(id uint32) int {

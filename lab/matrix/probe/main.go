@@ -37,6 +37,16 @@ type Answer struct {
 	Objects map[string]string `json:"objects"` // BPF object → "" loaded and attached, else why not
 	Hooks   []bpf.Hook        `json:"hooks"`
 	Rig     Rig               `json:"rig"`
+	Reader  Reader            `json:"reader"`
+}
+
+// Reader is a known delay: datagrams over lo that are read a tenth of a second after they were sent.
+type Reader struct {
+	Err  string `json:"error,omitempty"`
+	Sent uint64 `json:"sent"`
+	// Seen had their reading timed, Right of them to 2^26 up to 2^28 ns (67 to 268 ms).
+	Seen  uint64 `json:"seen"`
+	Right uint64 `json:"right"`
 }
 
 // Rig is one comparison of our attribution with what is known. Times are ns.
@@ -98,6 +108,14 @@ func ask(dev string, phase, burn time.Duration) (*Answer, error) {
 		a.Objects["rx"] = err.Error()
 		return a, nil
 	}
+	a.Reader = reader(a.Objects)
+	spread, err := bpf.LoadSpread(bpf.SpreadOptions{})
+	a.Objects["spread"] = text(err)
+	if err == nil {
+		if err := spread.Close(); err != nil {
+			return nil, err
+		}
+	}
 	ref, err := loadReference()
 	if err != nil {
 		return nil, err
@@ -110,6 +128,78 @@ func ask(dev string, phase, burn time.Duration) (*Answer, error) {
 		a.Rig = m.device(dev, phase)
 	}
 	return a, nil
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// reader times the reading of datagrams by the programs of level 2.
+func reader(objects map[string]string) (r Reader) {
+	fail := func(err error) Reader { r.Err = err.Error(); return r }
+	packets, err := bpf.LoadPackets(bpf.Options{})
+	if err == nil {
+		defer packets.Close()
+		err = errors.Join(packets.SetRate(1), packets.Attach())
+	}
+	if objects["packet"] = text(err); err != nil {
+		return fail(err)
+	}
+	ns, err := testnet.Create()
+	if err != nil {
+		return fail(err)
+	}
+	defer ns.Close()
+	const sent, wait = 10, 100 * time.Millisecond
+	err = ns.Do(func() error {
+		if err := exec.Command("ip", "link", "set", "lo", "up").Run(); err != nil {
+			return fmt.Errorf("set lo up: %w", err)
+		}
+		to, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		from, err := net.DialUDP("udp", nil, to.LocalAddr().(*net.UDPAddr))
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		for range sent {
+			if _, err := from.Write(make([]byte, 100)); err != nil {
+				return err
+			}
+		}
+		time.Sleep(wait)
+		if err := to.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		buf := make([]byte, 200)
+		for range sent {
+			if _, err := to.Read(buf); err != nil {
+				return err
+			}
+			r.Sent++
+		}
+		return nil
+	})
+	if err != nil {
+		return fail(err)
+	}
+	var c bpf.PacketCounters
+	if err := packets.Read(&c); err != nil {
+		return fail(err)
+	}
+	for i, k := range c.StageKeys {
+		if uint64(k.Netns) == ns.Inode() && k.Stage == bpf.ToRead {
+			r.Seen += c.Stages[i].Count
+			r.Right += c.Stages[i].Hist[27] + c.Stages[i].Hist[28]
+		}
+	}
+	return r
 }
 
 // reference is the loaded reference programs.
