@@ -1,10 +1,12 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/rxsteer/rxsteer/internal/testnet"
+	"github.com/rxsteer/rxsteer/internal/toeplitz"
 )
 
 // BenchmarkLoadAttach is what a command waits for before it measures (goal 0.2 s).
@@ -53,4 +55,97 @@ func BenchmarkRead(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkSpread receives a packet on a tap without and with the bucket programs: what they
+// cost is the difference to detached. Run it on a quiet machine, with -count 10.
+func BenchmarkSpread(b *testing.B) {
+	testnet.NeedTun(b)
+	s, err := LoadSpread(SpreadOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	ns := testnet.New(b)
+	dev, err := ns.NewTAP("rx0", 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer dev.Close()
+	v4, v6 := frames(b, udp("10.9.0.1:4000", "10.9.1.1:5000"))[0], frames(b, udp("[fd00::1]:4000", "[fd00::2]:5000"))[0]
+	run := func(name string, frame []byte, rate int, d *SpreadDevice) {
+		b.Run(name, func(b *testing.B) {
+			if d != nil {
+				if err := s.Attach(); err != nil {
+					b.Fatal(err)
+				}
+				defer s.Detach()
+				s.watch(b, ns, "rx0", rate, *d)
+			}
+			b.ResetTimer()
+			for b.Loop() {
+				if err := dev.Inject(0, frame); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	full := &SpreadDevice{Table: turns(128, 1), Key: toeplitz.MicrosoftKey, Fields: allFields}
+	run("detached/udp4", v4, 0, nil)
+	run("classes/udp4", v4, 0, &SpreadDevice{})
+	run("buckets/udp4", v4, 0, full)
+	run("buckets+flows/udp4", v4, 64, full)
+	b.Run("sampled+flows/udp4", func(b *testing.B) {
+		if err := s.Attach(); err != nil {
+			b.Fatal(err)
+		}
+		defer s.Detach()
+		s.watch(b, ns, "rx0", 1, *full)
+		if err := s.SetRates(64, 1); err != nil {
+			b.Fatal(err)
+		}
+		b.ResetTimer()
+		for b.Loop() {
+			if err := dev.Inject(0, v4); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	run("detached/udp6", v6, 0, nil)
+	run("buckets/udp6", v6, 0, full)
+}
+
+// BenchmarkSpreadWindow is what a bucket window takes besides its own length.
+func BenchmarkSpreadWindow(b *testing.B) {
+	testnet.NeedTun(b)
+	b.Run("load", func(b *testing.B) {
+		for b.Loop() {
+			s, err := LoadSpread(SpreadOptions{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			s.Close()
+		}
+	})
+	s, err := LoadSpread(SpreadOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	devices := []SpreadDevice{{Netns: 1, IfIndex: 1, Table: turns(128, 1), Key: toeplitz.MicrosoftKey, Fields: allFields}}
+	var c SpreadCounters
+	b.Run("configure+attach+read+detach", func(b *testing.B) {
+		for b.Loop() {
+			if err := errors.Join(s.Configure(devices), s.Attach(), s.Read(&c), s.Detach()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			if err := s.Read(&c); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

@@ -27,7 +27,8 @@
 /* Set by Go: 0 is off, and a greater number each time it is switched on. Devices, configs
  * and tables change only while it is off. */
 volatile __u32 on;
-volatile __u32 rate; /* one packet in so many is sampled for flows; 0 none */
+volatile __u32 every; /* one packet in so many is looked at; 0 and 1: all */
+volatile __u32 rate;  /* of these, one in so many is sampled for flows; 0 none */
 
 /* For their types to reach Go. */
 const enum class *of_class __attribute__((unused));
@@ -373,6 +374,13 @@ static __noinline __u32 hash(const struct config *c, const struct flow_key *f,
 	return sum;
 }
 
+/* distance to the next of what is sampled one in n times. A fixed one would pick the same
+ * place of every poll. Mean: n. */
+static __always_inline __u32 distance(__u32 n)
+{
+	return 1 + bpf_get_prandom_u32() % (2 * n - 1);
+}
+
 /* sample counts one packet in rate for its flow. */
 static __always_inline void sample(struct spread_cpu *cpu, struct flow_key *key,
 				   __u32 bytes, __u32 bucket)
@@ -386,8 +394,7 @@ static __always_inline void sample(struct spread_cpu *cpu, struct flow_key *key,
 		cpu->countdown--;
 		return;
 	}
-	/* A fixed distance would pick the same place of every poll. Mean: every. */
-	cpu->countdown = 1 + bpf_get_prandom_u32() % (2 * every - 1);
+	cpu->countdown = distance(every);
 	flow = bpf_map_lookup_elem(&flows, key);
 	if (!flow) {
 		struct flow fresh = no_packets;
@@ -426,19 +433,27 @@ static __always_inline int spread(struct sk_buff *skb)
 	cpu = bpf_map_lookup_elem(&spread_cpus, &id);
 	if (!cpu)
 		return 0; /* never: the array holds all possible CPUs */
+	if (cpu->on != now_on) {
+		cpu->on = now_on;
+		cpu->net = 0; /* devices may be others now */
+		cpu->skip = every ? 1 + bpf_get_prandom_u32() % every : 0;
+		cpu->countdown = rate ? 1 + bpf_get_prandom_u32() % rate : 0;
+	}
+	if (cpu->skip > 1) {
+		cpu->skip--;
+		return 0;
+	}
+	if (every > 1)
+		cpu->skip = distance(every);
 	net = dev->nd_net.net;
 	p.flow.ifindex = dev->ifindex;
-	if (cpu->net != (__u64)net || cpu->ifindex != p.flow.ifindex ||
-	    cpu->on != now_on) {
+	if (cpu->net != (__u64)net || cpu->ifindex != p.flow.ifindex) {
 		struct device_key key = {.netns = net->ns.inum,
 					 .ifindex = p.flow.ifindex};
 		__u32 *slot = bpf_map_lookup_elem(&devices, &key);
 
-		if (cpu->on != now_on)
-			cpu->countdown = rate ? 1 + bpf_get_prandom_u32() % rate : 0;
 		cpu->net = (__u64)net;
 		cpu->ifindex = key.ifindex;
-		cpu->on = now_on;
 		cpu->slot = slot ? *slot : NO_SLOT;
 	}
 	if (cpu->slot >= slots)

@@ -244,10 +244,14 @@ func (d *SpreadDevice) config(base int) *spreadConfig {
 	return c
 }
 
-// SetRate has one packet in n of the watched devices sampled for flows; 0 none.
-func (s *Spread) SetRate(n int) error {
-	if err := s.coll.Variables[spreadVarRate].Set(uint32(min(max(n, 0), 1<<20))); err != nil {
-		return fmt.Errorf("set sampling rate of flows: %w", err)
+// SetRates has one packet in every looked at (at least 1), drawn at random, and one of flows of these sampled for
+// flows, 0 none. Counters are of what was looked at.
+func (s *Spread) SetRates(every, flows int) error {
+	const most = 1 << 20
+	for name, n := range map[string]int{spreadVarEvery: min(max(every, 1), most), spreadVarRate: min(max(flows, 0), most)} {
+		if err := s.coll.Variables[name].Set(uint32(n)); err != nil {
+			return fmt.Errorf("set sampling rate of packets: %w", err)
+		}
 	}
 	return nil
 }

@@ -123,7 +123,8 @@ struct spread_cpu {
 	__u32 countdown; /* packets until the next is sampled */
 	__u64 sampled;	 /* packets for flows */
 	__u64 lost;	 /* of these, for which the map had no room */
-	__u64 pad[3];
+	__u32 skip;	 /* packets until the next is looked at */
+	__u32 pad[5];
 };
 _Static_assert(sizeof(struct spread_cpu) == 64, "CPUs must not share cache lines");
 #define NO_SLOT 0xffffffff

@@ -114,7 +114,8 @@ type spreadSpreadCpu struct {
 	Countdown uint32
 	Sampled   uint64
 	Lost      uint64
-	Pad       [3]uint64
+	Skip      uint32
+	Pad       [5]uint32
 }
 
 type spreadXfrm uint32
@@ -142,6 +143,7 @@ const (
 	spreadProgNetifReceiveSkbListEntry = "netif_receive_skb_list_entry"
 	spreadProgNetifRxEntry             = "netif_rx_entry"
 	spreadVarEntries                   = "entries"
+	spreadVarEvery                     = "every"
 	spreadVarOfClass                   = "of_class"
 	spreadVarOfFlowType                = "of_flow_type"
 	spreadVarOn                        = "on"
@@ -216,6 +218,7 @@ type spreadMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type spreadVariableSpecs struct {
 	Entries    *ebpf.VariableSpec `ebpf:"entries"`
+	Every      *ebpf.VariableSpec `ebpf:"every"`
 	OfClass    *ebpf.VariableSpec `ebpf:"of_class"`
 	OfFlowType *ebpf.VariableSpec `ebpf:"of_flow_type"`
 	On         *ebpf.VariableSpec `ebpf:"on"`
@@ -269,6 +272,7 @@ func (m *spreadMaps) Close() error {
 // It can be passed to loadSpreadObjects or ebpf.CollectionSpec.LoadAndAssign.
 type spreadVariables struct {
 	Entries    *ebpf.Variable `ebpf:"entries"`
+	Every      *ebpf.Variable `ebpf:"every"`
 	OfClass    *ebpf.Variable `ebpf:"of_class"`
 	OfFlowType *ebpf.Variable `ebpf:"of_flow_type"`
 	On         *ebpf.Variable `ebpf:"on"`

@@ -63,7 +63,7 @@ func (s *Spread) watch(t testing.TB, ns *testnet.NS, dev string, rate int, d Spr
 	if err := s.Configure([]SpreadDevice{d}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(s.SetRate(rate), s.SetOn(true)); err != nil {
+	if err := errors.Join(s.SetRates(1, rate), s.SetOn(true)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -605,5 +605,40 @@ func TestSpreadTellsDevicesApart(t *testing.T) {
 	}
 	if len(c.Buckets[0]) != 128 || len(c.Buckets[1]) != 64 {
 		t.Errorf("%d and %d buckets, want 128 and 64", len(c.Buckets[0]), len(c.Buckets[1]))
+	}
+}
+
+// TestSpreadLooksAtOneInSoMany: what is looked at is a random sample of all packets.
+func TestSpreadLooksAtOneInSoMany(t *testing.T) {
+	s := spreading(t, SpreadOptions{})
+	ns := testnet.New(t)
+	dev := tap(t, ns, 1)
+	s.watch(t, ns, "rx0", 1, SpreadDevice{Table: turns(128, 1), Key: toeplitz.MicrosoftKey, Fields: allFields})
+	if err := errors.Join(s.SetOn(false), s.SetRates(16, 1), s.SetOn(true)); err != nil {
+		t.Fatal(err)
+	}
+	// Flows in turn, by a period that a fixed distance would fall in step with.
+	const flows, rounds = 16, 2000
+	var all [flows][]byte
+	for i := range all {
+		all[i] = frames(t, udp(fmt.Sprint("10.9.0.1:", 4000+i), "10.9.1.1:5000"))[0]
+	}
+	for range rounds {
+		for i := range all {
+			inject(t, dev, all[i])
+		}
+	}
+	c := s.counters(t)
+	seen := float64(c.Stats[0].Seen.Packets) * 16
+	if off := seen - flows*rounds; off > 0.08*flows*rounds || off < -0.08*flows*rounds { // 4 standard deviations: 16·√2000 at most
+		t.Errorf("%v packets looked at, standing for %v of %d", c.Stats[0].Seen.Packets, seen, flows*rounds)
+	}
+	if len(c.Flows) != flows {
+		t.Errorf("%d flows, want %d", len(c.Flows), flows)
+	}
+	for i, f := range c.Flows {
+		if f.Packets < 75 || f.Packets > 185 { // 125 expected, ± 5 standard deviations
+			t.Errorf("flow %d: %d of %d packets looked at, want about %d", i, f.Packets, rounds, rounds/16)
+		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 // SpreadPrograms count buckets, classes and flows, as bpf.Spread does.
 type SpreadPrograms interface {
 	Configure([]bpf.SpreadDevice) error // zeroes counters, but those of flows, and switches off
-	SetRate(n int) error
+	SetRates(every, flows int) error
 	SetOn(on bool) error
 	Attach() error // and switch on
 	Detach() error
@@ -35,7 +35,7 @@ func loadSpread(o bpf.SpreadOptions) (SpreadPrograms, error) {
 	return p, nil
 }
 
-// DefaultFlowRate is the sampling rate of flows unless Config.FlowRate says otherwise.
+// DefaultFlowRate: one packet in so many is looked at unless Config.FlowRate says otherwise.
 const DefaultFlowRate = 64
 
 // Buckets watches every packet of a device for d and returns the load of each entry of
@@ -46,7 +46,7 @@ const DefaultFlowRate = 64
 // until then is returned with ctx's error. The programs stay loaded, detached, until
 // Run ends or CloseBuckets, so that the next window is cheaper.
 //
-// A packet costs more while it lasts (see BenchmarkSpread in package bpf): a window of 100 ms each
+// A packet costs some 100 ns more while it lasts (BenchmarkSpread in package bpf): a window of 100 ms each
 // ten seconds is 1 % of that. What the caller may spend is for the caller to know.
 //
 //	r, _ := collector.RSSOf(snapshot, "eth0")
@@ -81,10 +81,10 @@ func (s *Sampler) startSpread() {
 		return
 	}
 	rate := s.cfg.FlowRate
-	if rate == 0 {
+	if rate <= 0 {
 		rate = DefaultFlowRate
 	}
-	if err := s.spread.begin(s.cfg.LoadSpread, s.cfg.Now, s.cfg.RSS(), max(rate, 0)); err != nil {
+	if err := s.spread.begin(s.cfg.LoadSpread, s.cfg.Now, s.cfg.RSS(), rate, 1); err != nil {
 		s.noSpread(err)
 		return
 	}
@@ -103,10 +103,7 @@ func (s *Sampler) noSpread(why error) {
 
 // takeSpread adds buckets and flows to a sample, and the loads of its queues to what Buckets knows.
 func (s *Sampler) takeSpread(sample *Sample) {
-	c := costsOf(sample)
-	if len(c) > 0 {
-		s.costs.Store(&c)
-	}
+	c := s.learnCosts(sample)
 	if s.spread.programs == nil {
 		return
 	}
@@ -148,10 +145,8 @@ func (s *Sampler) takeSpread(sample *Sample) {
 		sample.Buckets = append(sample.Buckets, *b)
 	}
 	slices.SortFunc(sample.Buckets, compareBuckets)
-	if got.rate > 0 {
-		sample.Flows = got.top(sample.Interval, func(netns uint64, ifindex int) string { return names[costKey{netns, ifindex, 0}] })
-		s.owners.tell(sample.Flows, s.cfg.FS, s.cfg.Sockets, s.cfg.Now)
-	}
+	sample.Flows = got.top(sample.Interval, func(netns uint64, ifindex int) string { return names[costKey{netns, ifindex, 0}] })
+	s.owners.tell(sample.Flows, s.cfg.FS, s.cfg.Sockets, s.cfg.Now)
 	for cause, n := range map[string]uint64{LostFlows: got.lost, ForgottenFlows: got.forgotten} {
 		if n > 0 {
 			if sample.Lost == nil {
@@ -161,10 +156,27 @@ func (s *Sampler) takeSpread(sample *Sample) {
 		}
 	}
 	if changed {
-		if err := s.spread.begin(s.cfg.LoadSpread, s.cfg.Now, is, got.rate); err != nil {
+		if err := s.spread.begin(s.cfg.LoadSpread, s.cfg.Now, is, got.rate, 1); err != nil {
 			s.noSpread(err)
 		}
 	}
+}
+
+// mostCosts bounds what is remembered of queues that are gone.
+const mostCosts = 1 << 16
+
+// learnCosts is what packets cost lately: in this sample, and by the one before of a queue that rested.
+func (s *Sampler) learnCosts(sample *Sample) costs {
+	c := costsOf(sample)
+	if known := s.costs.Load(); known != nil && len(*known) < mostCosts {
+		for k, v := range *known {
+			if _, ok := c[k]; !ok {
+				c[k] = v
+			}
+		}
+	}
+	s.costs.Store(&c)
+	return c
 }
 
 // note adds what a sample being made does not hold.
@@ -179,7 +191,7 @@ type window struct {
 }
 
 func (w *window) watch(ctx context.Context, load func(bpf.SpreadOptions) (SpreadPrograms, error), now func() time.Time, device RSS, d time.Duration) (*DeviceBuckets, error) {
-	if err := w.begin(load, now, []RSS{device}, 0); err != nil {
+	if err := w.begin(load, now, []RSS{device}, 1, 0); err != nil {
 		return nil, err
 	}
 	timer := time.NewTimer(d)
@@ -227,8 +239,8 @@ type spreadWindow struct {
 	lost, forgotten uint64
 }
 
-// begin watches devices from now on, one packet in rate for flows (0: no flows).
-func (w *spreadSource) begin(load func(bpf.SpreadOptions) (SpreadPrograms, error), now func() time.Time, devices []RSS, rate int) error {
+// begin watches devices from now on: one packet in rate, and of these one in flows for flows (0: no flows).
+func (w *spreadSource) begin(load func(bpf.SpreadOptions) (SpreadPrograms, error), now func() time.Time, devices []RSS, rate, flows int) error {
 	if load == nil {
 		load = loadSpread
 	}
@@ -253,7 +265,7 @@ func (w *spreadSource) begin(load func(bpf.SpreadOptions) (SpreadPrograms, error
 	}
 	w.now, w.rate, w.devices = now, rate, slices.Clone(devices)
 	w.ran, w.since, w.gated = 0, time.Time{}, false
-	if err := errors.Join(w.programs.Configure(watch), w.programs.SetRate(rate)); err != nil {
+	if err := errors.Join(w.programs.Configure(watch), w.programs.SetRates(rate, flows)); err != nil {
 		return err
 	}
 	// Configure has zeroed all but the flows.
@@ -309,6 +321,7 @@ func (w *spreadSource) take() (*spreadWindow, error) {
 	for i := range w.devices {
 		b := bucketsBetween(&w.devices[i], &w.prev.Stats[i], &cur.Stats[i], w.prev.Buckets[i], cur.Buckets[i])
 		b.Window = out.window
+		b.times(uint64(w.rate))
 		out.buckets = append(out.buckets, b)
 	}
 	w.takeFlows(&cur, out)
@@ -427,6 +440,20 @@ func (b *DeviceBuckets) cost(c costs) {
 	}
 }
 
+// times has the counts of one packet in rate stand for all. Seen, Unseen and the comparison stay.
+func (b *DeviceBuckets) times(rate uint64) {
+	b.Rate = rate
+	for i := range b.Packets {
+		b.Packets[i] *= rate
+		b.Bytes[i] *= rate
+	}
+	for i := range b.Classes {
+		b.Classes[i].Packets *= rate
+		b.Classes[i].Bytes *= rate
+	}
+	b.Unhashed *= rate
+}
+
 // scale has the counts stand for the whole interval, of which Window was watched. Seen stays.
 func (b *DeviceBuckets) scale(interval time.Duration) {
 	if b.Window <= 0 || b.Window >= interval {
@@ -456,7 +483,7 @@ func (b *DeviceBuckets) add(o *DeviceBuckets) bool {
 		*b = o.clone()
 		return false
 	}
-	b.Device, b.table = o.Device, o.table
+	b.Device, b.table, b.Rate = o.Device, o.table, max(b.Rate, o.Rate)
 	if o.Seen > 0 {
 		if b.Seen == 0 || o.Hash == HashEstimated {
 			b.Hash = o.Hash

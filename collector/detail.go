@@ -61,6 +61,8 @@ type DeviceBuckets struct {
 	Bytes   []uint64 `json:"bytes"`
 	Time    []uint64 `json:"time_ns"`
 	Seen    uint64   `json:"seen"`
+	// Rate: one packet in so many was looked at. A count of n is then within ± 1.96·√(n·Rate) in 95 of 100 cases.
+	Rate uint64 `json:"rate"`
 	// Window is how much of the interval was watched.
 	Window time.Duration `json:"window_ns"`
 	// Agreed of Compared packets arrived in the queue that the table names for their bucket; Compared 0: no table known.

@@ -43,7 +43,7 @@ type Config struct {
 	// RSS lists the devices whose buckets and flows to count at level 2, as they are set now. It is asked
 	// before and after each interval, from Run and Sample only. nil counts none.
 	RSS func() []RSS
-	// FlowRate has one packet in so many sampled for flows; 0 means DefaultFlowRate, less no flows.
+	// FlowRate has one packet in so many looked at for buckets and flows, at random; 0 means DefaultFlowRate, 1 all.
 	FlowRate int
 	// Sockets lists sockets, as sockdiag.Sockets does, to tell whose a flow is; nil: not told.
 	Sockets func(limit int) ([]sockdiag.Socket, error)
