@@ -93,7 +93,7 @@ func fullDetail(r *rig) func(context.Context) (func() error, error) {
 		if err := spread.Configure([]bpf.SpreadDevice{device}); err != nil {
 			return nil, err
 		}
-		return stop, errors.Join(spread.SetRate(64), packets.SetRate(1024), polls.Attach(), packets.Attach(), spread.Attach())
+		return stop, errors.Join(spread.SetRates(64, 1), packets.SetRate(1024), polls.Attach(), packets.Attach(), spread.Attach())
 	}
 }
 
