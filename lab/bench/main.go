@@ -59,8 +59,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	rxsteer := fs.String("rxsteer", "", "the rxsteer `binary` whose status is timed; without it that is left out")
 	rounds := fs.Int("rounds", 24, "`rounds` of all arms at each packets per poll")
-	peerRounds := fs.Int("peer-rounds", 8, "`rounds` in which the peers take part, which start slowly")
-	budgetRounds := fs.Int("budget-rounds", 8, "`rounds` of 17 s with the default budget, at 60 and at 1 packets per poll; 0 leaves it out")
+	peerRounds := fs.Int("peer-rounds", 6, "`rounds` in which the peers take part, which start slowly")
+	budgetRounds := fs.Int("budget-rounds", 7, "`rounds` of 17 s with the default budget, at 60 and at 1 packets per poll; 0 leaves it out")
 	window := fs.Duration("window", 150*time.Millisecond, "`time` of one measurement")
 	only := fs.String("arms", "", "run only arms whose name contains this `text` (the baseline and the control always run)")
 	install := fs.Bool("install", false, "install the peers by apt-get first")
