@@ -118,7 +118,14 @@ func (s *Sampler) takeSpread(sample *Sample) {
 	is := s.cfg.RSS()
 	changed := len(is) != len(s.spread.devices)
 	names := map[costKey]string{}
-	sample.Buckets, sample.Level = []DeviceBuckets{}, 2
+	if got.gated && got.window == 0 {
+		sample.note("buckets and flows", "counted in windows to stay inside the overhead budget, and this interval is between two")
+		return
+	}
+	sample.Buckets = []DeviceBuckets{}
+	if sample.Level > 0 { // else the budget has let nothing but packets be seen
+		sample.Level = 2
+	}
 	for i := range got.buckets {
 		b, was := &got.buckets[i], &s.spread.devices[i]
 		j := slices.IndexFunc(is, func(r RSS) bool { return r.Netns == was.Netns && r.IfIndex == was.IfIndex })
@@ -303,6 +310,23 @@ func (w *spreadSource) run(on bool) error {
 	w.ran += now.Sub(w.since)
 	w.since, w.gated = time.Time{}, true
 	return nil
+}
+
+// follow has the programs attached and counting, or not.
+func (w *spreadSource) follow(on bool) error {
+	switch {
+	case on == w.attached:
+		return nil
+	case on:
+		if err := w.programs.Attach(); err != nil {
+			return err
+		}
+		w.attached, w.since = true, w.now()
+		return nil
+	}
+	err := errors.Join(w.run(false), w.programs.Detach())
+	w.attached = false
+	return err
 }
 
 // take is what was counted since begin or the last take; counting goes on.

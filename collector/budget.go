@@ -70,7 +70,7 @@ type budget struct {
 }
 
 // events are counts of one CPU.
-type events struct{ runs, polls, irqs, busy, busyAll float64 }
+type events struct{ runs, polls, irqs, busy, busyAll, others float64 } // others: never looked at
 
 func newBudget(share float64, p thinner, fsys host.FS, cpus int, now time.Time) *budget {
 	b := &budget{share: share, programs: p, costs: p.Costs(), attached: true, rate: 1, since: now, at: now, start: now,
@@ -100,6 +100,7 @@ func eventsOf(c *bpf.Counters) []events {
 			out[i].runs += float64(n)
 		}
 		out[i].busyAll = float64(c.CPUs[i].BusyPolls)
+		out[i].others = float64(c.CPUs[i].Raises + c.CPUs[i].Switches)
 		out[i].polls = float64(c.CPUs[i].LostPolls)
 		out[i].irqs = float64(c.CPUs[i].LostIrqs)
 	}
@@ -164,6 +165,9 @@ func (b *budget) account(now time.Time, c *bpf.Counters) []load {
 		busy, busyAll := up(seen[i].busy, was[i].busy), up(seen[i].busyAll, was[i].busyAll)
 		n := float64(b.rate)
 		loads[i] = b.price(runs*n, polls*n, irqs*n, max(busyAll, busy), dt.Seconds())
+		others := up(seen[i].others, was[i].others) * b.costs.Poll.Passed / float64(dt)
+		loads[i].full += others
+		loads[i].floor += others
 		looked := b.price(runs, polls, irqs, busy, dt.Seconds())
 		ns := (looked.full + loads[i].floor - looked.floor) * float64(dt)
 		b.spent[i] += ns

@@ -214,6 +214,7 @@ func (s *Sampler) start() error {
 	s.threadsOn, s.threadsOff = false, ""
 	s.startSpread()
 	s.startPackets()
+	s.followPackets()
 	var err error
 	if s.prev, err = s.read(); err != nil {
 		return errors.Join(err, s.stop())
@@ -246,6 +247,7 @@ func (s *Sampler) Climb(d time.Duration) { s.climb.Store(s.cfg.Now().Add(d).Unix
 // tick lets the budget answer to the traffic between samples, and returns when to do so again.
 func (s *Sampler) tick() time.Duration {
 	s.packets.tick(s.cfg.Now())
+	s.followPackets()
 	if s.budget == nil || s.budget.share <= 0 || s.programs == nil {
 		return time.Hour
 	}
@@ -255,6 +257,17 @@ func (s *Sampler) tick() time.Duration {
 	}
 	s.thin(start, &s.ticked, false)
 	return max(reaction, driverShare*s.cfg.Now().Sub(start))
+}
+
+// followPackets has buckets and flows counted in the windows in which packets are followed.
+func (s *Sampler) followPackets() {
+	if s.spread.programs == nil || s.packets.programs == nil {
+		return
+	}
+	if err := s.spread.follow(s.packets.attached); err != nil {
+		s.noSpread(err)
+	}
+	s.packets.spread = s.spread.attached
 }
 
 // thin has the budget charge what happened and decide on what comes.

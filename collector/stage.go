@@ -51,10 +51,15 @@ type packetSource struct {
 	stale    map[bpf.StageKey]seenStage
 	ticked   bpf.PacketCounters
 
+	spread bool // buckets and flows are counted in the same windows
+
 	// Since the last sample.
 	spent   []float64 // by CPU, ns
 	watched time.Duration
 }
+
+// spreadEvent is what counting a packet's bucket and class takes, ns.
+const spreadEvent = 60
 
 type seenStage struct {
 	count uint64
@@ -171,7 +176,11 @@ func (p *packetSource) account(now time.Time, c *bpf.PacketCounters) {
 	for i := range c.CPUs {
 		e := &c.CPUs[i].Events
 		events := float64(e.Gro + e.NetifRx + e.Stack + e.Socket + e.Copy + e.Consume + e.Free + e.Ready + e.Recv)
-		ns := (events - p.last[i]) * packetEvent
+		each := float64(packetEvent)
+		if p.spread { // packets handed over are some third of the events
+			each += spreadEvent * float64(e.Gro+e.NetifRx) / max(events, 1)
+		}
+		ns := (events - p.last[i]) * each
 		p.last[i] = events
 		p.spent[i] += ns
 		p.debt[i] = max(0, p.debt[i]+ns-p.share*dt)

@@ -219,6 +219,7 @@ func synthetic() []operation {
 		}
 	}
 	after := heap()
+	runtime.KeepAlive(a)
 	size := fmt.Sprintf("%d queues × %d CPUs, synthetic", bigQueues, bigCPUs)
 	return []operation{
 		{Name: "level 0 at 10 Hz, share of a CPU; " + size, Goal: "≤ 0.5 %", Share: true, Time: summarise(level0)},
