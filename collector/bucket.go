@@ -118,7 +118,7 @@ func (s *Sampler) takeSpread(sample *Sample) {
 	is := s.cfg.RSS()
 	changed := len(is) != len(s.spread.devices)
 	names := map[costKey]string{}
-	if got.gated && got.window == 0 {
+	if got.gated && got.window < sample.Interval/50 { // the end of a window that belongs to the sample before
 		sample.note("buckets and flows", "counted in windows to stay inside the overhead budget, and this interval is between two")
 		return
 	}

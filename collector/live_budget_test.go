@@ -168,3 +168,49 @@ func TestLiveThinnedIsAccurate(t *testing.T) {
 		})
 	}
 }
+
+// TestLiveLevel2InWindows: what looks at each packet is attached for a second, and then for none until that is paid.
+func TestLiveLevel2InWindows(t *testing.T) {
+	ns := testnet.New(t)
+	dev := newTAP(t, ns, 2)
+	r := rss(t, ns, "rx0", 64, 2)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 0; !stop.Load(); i++ {
+			if dev.Inject(i%2, datagram(uint16(i))) != nil {
+				return
+			}
+		}
+	})
+	defer wg.Wait()
+	defer stop.Store(true)
+	ring := NewRing(100)
+	s := New(Config{FS: ns.FS(), Level: 2, Overhead: 0.0005, Ring: ring, RSS: func() []RSS { return []RSS{r} }})
+	ctx, cancel := context.WithTimeout(t.Context(), 6500*time.Millisecond)
+	defer cancel()
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if s.Refused() != nil {
+		t.Fatal(s.Refused())
+	}
+	var watched, not int
+	for _, x := range ring.Window(time.Hour) {
+		if x.Cost == nil {
+			t.Fatalf("no cost: %+v", x)
+		}
+		switch {
+		case len(x.Buckets) == 1 && x.Buckets[0].Seen > 0 && x.Cost.DutyPackets > 0:
+			watched++
+		case len(x.Buckets) == 0 && x.Cost.DutyPackets == 0 && said(x, "buckets and flows", "between two"):
+			not++
+		case len(x.Buckets) == 1 && x.Buckets[0].Window < x.Interval/4: // the end of a window, on a busy machine
+		default:
+			t.Errorf("%d devices' buckets at a duty of %v, unmeasured %v", len(x.Buckets), x.Cost.DutyPackets, x.Unmeasured)
+		}
+	}
+	if watched == 0 || not < 2 {
+		t.Errorf("watched in %d samples and not in %d, want some of both", watched, not)
+	}
+}

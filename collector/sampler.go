@@ -329,6 +329,7 @@ func (s *Sampler) next() (*Sample, error) {
 		sample.Cost = s.budget.cost(sample)
 	}
 	s.takePackets(sample, cur)
+	s.followPackets()
 	if s.budget != nil {
 		s.thinNext(cur.At, loads, true)
 	}
