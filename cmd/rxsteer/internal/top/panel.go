@@ -118,13 +118,17 @@ func (d *drawing) elephants(s *Shot) []string {
 		if s.Level < 2 {
 			return []string{d.paint(faint, "flows are seen at level 2; no busy TCP connection ends here")}
 		}
-		return []string{d.paint(faint, "none")}
+		return []string{d.paint(faint, "none; followed are flows of hardware, or of the interfaces named: rxsteer top IFACE")}
 	}
 	out := []string{d.paint(faint, "  "+d.right("bit/s", 6)+" "+d.right("pkt/s", 6)+" "+d.right("share", 5)+" "+d.left("queue", 16)+" "+d.right("cpu", 4)+" "+d.right("read", 4)+"  "+d.left("process", 10)+" flow")}
+	var all float64
+	for i := range s.Flows {
+		all += s.Flows[i].PPS
+	}
 	for i := range s.Flows {
 		f := &s.Flows[i]
 		p := plain
-		if f.Share >= 0.5 {
+		if f.Share >= 0.5 && f.PPS >= all/10 { // alone in a queue that does little is no elephant
 			p = near
 		}
 		queue := "-"
