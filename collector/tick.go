@@ -1,8 +1,10 @@
 package collector
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/rxsteer/rxsteer/internal/ethtool"
@@ -61,6 +63,7 @@ type Ticker struct {
 	at      time.Time
 	cpus    map[int]procfs.CPUTime
 	devices map[int]tickState
+	named   map[int][]meaning // by ifindex, as its statistics
 	ooo     uint64
 }
 
@@ -113,8 +116,7 @@ func (t *Ticker) Tick(devices []TickDevice) (*Tick, map[string]error) {
 	}
 	t.devices = states
 	if text, err := t.FS.ReadFile("/proc/net/netstat"); err == nil {
-		if c, err := procfs.ParseSNMP("/proc/net/netstat", text); err == nil {
-			n := c["TcpExtTCPOFOQueue"]
+		if n, ok := outOfOrder(text); ok {
 			out.OutOfOrder, t.ooo = grown(t.ooo, n), n
 		}
 	}
@@ -122,6 +124,27 @@ func (t *Ticker) Tick(devices []TickDevice) (*Tick, map[string]error) {
 		return nil, failed
 	}
 	return out, failed
+}
+
+// outOfOrder finds TCPOFOQueue in /proc/net/netstat: a line of names and one of numbers for each protocol.
+func outOfOrder(text []byte) (n uint64, ok bool) {
+	names, rest, found := bytes.Cut(text, []byte("\n"))
+	values, _, _ := bytes.Cut(rest, []byte("\n"))
+	at := bytes.Index(names, []byte(" TCPOFOQueue "))
+	if !found || at < 0 {
+		return 0, false
+	}
+	skip := bytes.Count(names[:at+1], []byte(" "))
+	for range skip {
+		i := bytes.IndexByte(values, ' ')
+		if i < 0 {
+			return 0, false
+		}
+		values = values[i+1:]
+	}
+	word, _, _ := bytes.Cut(values, []byte(" "))
+	n, err := strconv.ParseUint(string(word), 10, 64)
+	return n, err == nil
 }
 
 // grown is how much a counter grew; one that fell began anew.
@@ -186,32 +209,50 @@ func (t *Ticker) readDevice(d TickDevice, from tickSource) (tickState, error) {
 		return tickState{}, fmt.Errorf("read the statistics of %s: %w", d.Name, err)
 	}
 	st := tickState{source: byDriver}
-	for _, s := range stats {
-		tx, q, what, ok := nic.PerQueue(s.Name)
-		if !ok || tx {
-			continue
-		}
-		switch what {
-		case nic.QueuePackets:
-			for len(st.packets) <= q {
+	for i, m := range t.meanings(d, stats) {
+		switch {
+		case m.drops:
+			st.dropped += stats[i].Value
+		case m.packets:
+			for len(st.packets) <= m.queue {
 				st.packets = append(st.packets, 0)
 			}
-			st.packets[q] += s.Value
-		case nic.QueueDrops:
-			st.dropped += s.Value
+			st.packets[m.queue] += stats[i].Value
 		}
 	}
 	if len(st.packets) == 0 {
 		return tickState{source: byNobody}, ErrNoQueueCounters
 	}
-	// Some count what finds no descriptor by port only; where both do, these are the same packets seen twice, which no
-	// difference between two ticks is hurt by.
-	for _, c := range nic.Counters(d.Driver, stats) {
-		if c.Kind == nic.RingDrops && c.Scope != nic.ScopeQueue {
-			st.dropped += c.Value
-		}
-	}
 	return st, nil
+}
+
+// meaning is what a driver's counter counts.
+type meaning struct {
+	queue          int
+	packets, drops bool
+}
+
+// meanings takes the names of a driver's counters apart, once for as long as they are as many.
+func (t *Ticker) meanings(d TickDevice, stats []ethtool.Stat) []meaning {
+	if m := t.named[d.IfIndex]; len(m) == len(stats) {
+		return m
+	}
+	m := make([]meaning, len(stats))
+	port := map[string]bool{}
+	for _, c := range nic.Counters(d.Driver, stats) {
+		// Some count what finds no descriptor by port only; where both do, these are the same packets seen twice, which no
+		// comparison of two ticks is hurt by.
+		port[c.Name] = c.Kind == nic.RingDrops && c.Scope != nic.ScopeQueue
+	}
+	for i, s := range stats {
+		tx, q, what, ok := nic.PerQueue(s.Name)
+		m[i] = meaning{queue: q, packets: ok && !tx && what == nic.QueuePackets, drops: port[s.Name] || ok && !tx && what == nic.QueueDrops}
+	}
+	if t.named == nil {
+		t.named = map[int][]meaning{}
+	}
+	t.named[d.IfIndex] = m
+	return m
 }
 
 // kernelQueues takes packets by rx queue out of the kernel's list; ok is false where they are not told.

@@ -189,7 +189,7 @@ func conditions(m qemu.Machine, kernel string) []string {
 		"most 1.5 × the mean from then on. *Mice*: round trips of four probe flows in the last three seconds, the median of their",
 		"medians and the worst of their 99th percentiles. *Moves*: buckets + vectors, as seen in the table and in smp_affinity.",
 		"*Own CPU* of irqbalance, rxsteer and the loop in the guest. irqbalance runs with its default interval of ten seconds;",
-		"*auto* is a freshly started agent with its overhead unbounded (an emulated card's counters are slow to read): its start and",
+		"*auto* is a freshly started agent that may take half a CPU (an emulated card's counters are slow to read): its start and",
 		"first look count in the time until even; a resident one reacts from its next tick on.",
 		"RSS++ is the greedy of `lab/rsspp` every half second with a vector per CPU, as its program has it. Regenerate with",
 		"`go run ./lab/bench/steering -markdown FILE`.",
