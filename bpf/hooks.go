@@ -49,6 +49,9 @@ var packetHooks = []hook{
 	{level: 2, name: packetProgKfreeSkb, lost: "samples that were dropped: they count as under way", optional: true},
 	{level: 2, name: packetProgNetifRx, lost: "stages of packets that pass no GRO: lo, tun and veth without NAPI", optional: true},
 	{level: 2, name: packetProgNapiGroFragsEntry, lost: "stages of packets of drivers that hand over page fragments", optional: true},
+	{level: 2, name: packetProgXdpException, lost: "packets that XDP aborted", optional: true},
+	{level: 2, name: packetProgXdpRedirect, lost: "packets that XDP redirected", optional: true},
+	{level: 2, name: packetProgXdpRedirectErr, lost: "packets that XDP could not redirect", optional: true},
 	{level: 2, name: packetProgNapiGroReceiveEntry, lost: "stages of packets of most drivers", optional: true},
 }
 

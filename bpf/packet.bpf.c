@@ -46,6 +46,13 @@ struct {
 	__type(value, struct stage_stat);
 } stages SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct xdp_key);
+	__type(value, __u64);
+} xdps SEC(".maps");
+
 static const struct stage_stat no_stage;
 
 extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
@@ -471,6 +478,44 @@ int BPF_PROG(kfree_skb, struct sk_buff *skb)
 	cpu->dropped++;
 	forget(skb);
 	return 0;
+}
+
+static __always_inline int xdp(const struct net_device *dev, enum xdp_outcome outcome)
+{
+	struct packet_cpu *cpu = counting();
+	struct xdp_key key = {.outcome = outcome, .cpu = bpf_get_smp_processor_id()};
+	const __u64 first = 1;
+	__u64 *count;
+
+	if (!cpu)
+		return 0;
+	cpu->events.xdp++;
+	key.netns = dev->nd_net.net->ns.inum;
+	key.ifindex = dev->ifindex;
+	count = bpf_map_lookup_elem(&xdps, &key);
+	if (count)
+		++*count; /* this CPU's, in its softirq */
+	else if (bpf_map_update_elem(&xdps, &key, &first, BPF_NOEXIST))
+		cpu->lost++;
+	return 0;
+}
+
+SEC("tp_btf/xdp_exception")
+int BPF_PROG(xdp_exception, const struct net_device *dev)
+{
+	return xdp(dev, XDP_RAISED);
+}
+
+SEC("tp_btf/xdp_redirect")
+int BPF_PROG(xdp_redirect, const struct net_device *dev)
+{
+	return xdp(dev, XDP_REDIRECTED);
+}
+
+SEC("tp_btf/xdp_redirect_err")
+int BPF_PROG(xdp_redirect_err, const struct net_device *dev)
+{
+	return xdp(dev, XDP_NOT_REDIRECTED);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -34,6 +34,21 @@ struct stage_stat {
 	char name[16]; /* of the device when the entry was made */
 };
 
+/* What XDP did, as far as the kernel has tracepoints for it. */
+enum xdp_outcome {
+	XDP_RAISED, /* aborted, or an action that the driver does not know or could not do
+		     */
+	XDP_REDIRECTED,	    /* to a device, a CPU or an AF_XDP socket */
+	XDP_NOT_REDIRECTED, /* an error */
+};
+
+struct xdp_key {
+	__u32 netns;
+	__u32 ifindex; /* of the device that received it */
+	enum xdp_outcome outcome;
+	__u32 cpu;
+};
+
 /* How often each program ran: what it cost. */
 struct packet_events {
 	__u64 gro; /* napi_gro_receive_entry, napi_gro_frags_entry */
@@ -45,6 +60,7 @@ struct packet_events {
 	__u64 free;    /* kfree_skb */
 	__u64 ready;   /* sk_data_ready */
 	__u64 recv;    /* sock_recv_length */
+	__u64 xdp;     /* xdp_exception, xdp_redirect, xdp_redirect_err */
 };
 
 /* One cache line multiple per CPU; only that CPU writes it. */
@@ -59,7 +75,8 @@ struct packet_cpu {
 	__u64 dropped; /* samples that the kernel dropped */
 	__u64 unread;  /* samples freed on another way than by an application that read
 			  them */
-	__u64 lost;    /* stages for which stages has no room */
+	__u64 lost;    /* stages for which stages or xdps have no room */
+	__u64 pad[7];
 };
 _Static_assert(sizeof(struct packet_cpu) % 64 == 0, "CPUs must not share cache lines");
 

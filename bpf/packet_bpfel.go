@@ -24,6 +24,7 @@ type packetPacketCpu struct {
 	Dropped     uint64
 	Unread      uint64
 	Lost        uint64
+	Pad         [7]uint64
 }
 
 type packetPacketEvents struct {
@@ -37,6 +38,7 @@ type packetPacketEvents struct {
 	Free    uint64
 	Ready   uint64
 	Recv    uint64
+	Xdp     uint64
 }
 
 type packetPacketStage uint32
@@ -68,12 +70,29 @@ type packetStageStat struct {
 	Name  [16]int8
 }
 
+type packetXdpKey struct {
+	_       structs.HostLayout
+	Netns   uint32
+	Ifindex uint32
+	Outcome packetXdpOutcome
+	Cpu     uint32
+}
+
+type packetXdpOutcome uint32
+
+const (
+	packetXdpOutcomeXDP_RAISED         packetXdpOutcome = 0
+	packetXdpOutcomeXDP_REDIRECTED     packetXdpOutcome = 1
+	packetXdpOutcomeXDP_NOT_REDIRECTED packetXdpOutcome = 2
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	packetMapPacketCpus            = "packet_cpus"
 	packetMapStages                = "stages"
+	packetMapXdps                  = "xdps"
 	packetProgConsumeSkb           = "consume_skb"
 	packetProgKfreeSkb             = "kfree_skb"
 	packetProgNapiGroFragsEntry    = "napi_gro_frags_entry"
@@ -84,6 +103,9 @@ const (
 	packetProgSkbCopyDatagramIovec = "skb_copy_datagram_iovec"
 	packetProgSockRecvLength       = "sock_recv_length"
 	packetProgTcpProbe             = "tcp_probe"
+	packetProgXdpException         = "xdp_exception"
+	packetProgXdpRedirect          = "xdp_redirect"
+	packetProgXdpRedirectErr       = "xdp_redirect_err"
 	packetVarByConsume             = "by_consume"
 	packetVarOn                    = "on"
 	packetVarRate                  = "rate"
@@ -141,6 +163,9 @@ type packetProgramSpecs struct {
 	SkbCopyDatagramIovec *ebpf.ProgramSpec `ebpf:"skb_copy_datagram_iovec"`
 	SockRecvLength       *ebpf.ProgramSpec `ebpf:"sock_recv_length"`
 	TcpProbe             *ebpf.ProgramSpec `ebpf:"tcp_probe"`
+	XdpException         *ebpf.ProgramSpec `ebpf:"xdp_exception"`
+	XdpRedirect          *ebpf.ProgramSpec `ebpf:"xdp_redirect"`
+	XdpRedirectErr       *ebpf.ProgramSpec `ebpf:"xdp_redirect_err"`
 }
 
 // packetMapSpecs contains maps before they are loaded into the kernel.
@@ -149,6 +174,7 @@ type packetProgramSpecs struct {
 type packetMapSpecs struct {
 	PacketCpus *ebpf.MapSpec `ebpf:"packet_cpus"`
 	Stages     *ebpf.MapSpec `ebpf:"stages"`
+	Xdps       *ebpf.MapSpec `ebpf:"xdps"`
 }
 
 // packetVariableSpecs contains global variables before they are loaded into the kernel.
@@ -182,12 +208,14 @@ func (o *packetObjects) Close() error {
 type packetMaps struct {
 	PacketCpus *ebpf.Map `ebpf:"packet_cpus"`
 	Stages     *ebpf.Map `ebpf:"stages"`
+	Xdps       *ebpf.Map `ebpf:"xdps"`
 }
 
 func (m *packetMaps) Close() error {
 	return _PacketClose(
 		m.PacketCpus,
 		m.Stages,
+		m.Xdps,
 	)
 }
 
@@ -214,6 +242,9 @@ type packetPrograms struct {
 	SkbCopyDatagramIovec *ebpf.Program `ebpf:"skb_copy_datagram_iovec"`
 	SockRecvLength       *ebpf.Program `ebpf:"sock_recv_length"`
 	TcpProbe             *ebpf.Program `ebpf:"tcp_probe"`
+	XdpException         *ebpf.Program `ebpf:"xdp_exception"`
+	XdpRedirect          *ebpf.Program `ebpf:"xdp_redirect"`
+	XdpRedirectErr       *ebpf.Program `ebpf:"xdp_redirect_err"`
 }
 
 func (p *packetPrograms) Close() error {
@@ -228,6 +259,9 @@ func (p *packetPrograms) Close() error {
 		p.SkbCopyDatagramIovec,
 		p.SockRecvLength,
 		p.TcpProbe,
+		p.XdpException,
+		p.XdpRedirect,
+		p.XdpRedirectErr,
 	)
 }
 

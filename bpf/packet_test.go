@@ -8,6 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
 	"github.com/rxsteer/rxsteer/internal/testnet"
 )
 
@@ -333,5 +338,51 @@ func TestOneInRateIsSampled(t *testing.T) {
 	}
 	if now := packetCounters(t, p).cpu().Sampled; now != was {
 		t.Errorf("%d sampled while off", now-was)
+	}
+}
+
+func TestXDPOutcomesAreCounted(t *testing.T) {
+	p := packets(t, Options{})
+	ns := testnet.New(t)
+	dev := tap(t, ns, 1)
+	index, err := ns.IfIndex("rx0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const aborted = 0 // XDP_ABORTED
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "abort", Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, aborted), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	err = ns.Do(func() error {
+		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: index})
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 30
+	for range n {
+		if err := dev.Inject(0, frame(1)); err != nil && !errors.Is(err, unix.EINVAL) {
+			t.Fatal(err)
+		}
+	}
+	c := packetCounters(t, p)
+	var got uint64
+	for i, k := range c.XDPKeys {
+		if k.Netns == uint32(ns.Inode()) && k.Ifindex == uint32(index) && k.Outcome == XDPRaised {
+			got += c.XDPs[i]
+		}
+	}
+	if got != n {
+		t.Errorf("%d aborted, want %d: %+v %v", got, n, c.XDPKeys, c.XDPs)
+	}
+	if s := c.of(ns, ToStack, nil); s.Count != 0 {
+		t.Errorf("%d reached the stack", s.Count)
 	}
 }

@@ -15,6 +15,8 @@ type (
 	StageStat   = packetStageStat
 	PacketStage = packetPacketStage
 	PacketCPU   = packetPacketCpu
+	XDPKey      = packetXdpKey
+	XDPOutcome  = packetXdpOutcome
 )
 
 // Stages of a sampled packet's way: StageKey.Stage.
@@ -23,6 +25,13 @@ const (
 	ToSocket = packetPacketStageTO_SOCKET
 	ToRead   = packetPacketStageTO_READ
 	InAll    = packetPacketStageIN_ALL
+)
+
+// What XDP did: XDPKey.Outcome.
+const (
+	XDPRaised        = packetXdpOutcomeXDP_RAISED
+	XDPRedirected    = packetXdpOutcomeXDP_REDIRECTED
+	XDPNotRedirected = packetXdpOutcomeXDP_NOT_REDIRECTED
 )
 
 // DefaultStages is how many {stage, device, queue, CPU, from CPU} fit unless Options
@@ -38,14 +47,17 @@ type Packets struct {
 	set
 	cpus    *ebpf.Map
 	stages  *ebpf.Map
+	xdps    *ebpf.Map
 	cpuKeys []uint32 // scratch of Read
 }
 
 // PacketCounters is everything counted since LoadPackets. StageKeys[i] names
-// Stages[i]; order means nothing. CPUs is indexed by CPU.
+// Stages[i] and XDPKeys[i] XDPs[i]; order means nothing. CPUs is indexed by CPU.
 type PacketCounters struct {
 	StageKeys []StageKey
 	Stages    []StageStat
+	XDPKeys   []XDPKey
+	XDPs      []uint64 // packets
 	CPUs      []PacketCPU
 }
 
@@ -79,6 +91,7 @@ func (p *Packets) load(spec *ebpf.CollectionSpec, opts Options, kernel *btf.Spec
 		}
 	}
 	p.cpus, p.stages = p.coll.Maps[packetMapPacketCpus], p.coll.Maps[packetMapStages]
+	p.xdps = p.coll.Maps[packetMapXdps]
 	p.cpuKeys = make([]uint32, cpus)
 	return nil
 }
@@ -111,6 +124,9 @@ func (p *Packets) Read(c *PacketCounters) (err error) {
 	}
 	if c.StageKeys, c.Stages, err = readHash(p.stages, c.StageKeys[:0], c.Stages[:0]); err != nil {
 		return fmt.Errorf("read packet stages: %w", err)
+	}
+	if c.XDPKeys, c.XDPs, err = readHash(p.xdps, c.XDPKeys[:0], c.XDPs[:0]); err != nil {
+		return fmt.Errorf("read XDP counters: %w", err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -141,5 +142,41 @@ func TestPollsOfANAPIThreadAreTimed(t *testing.T) {
 	}
 	if err := p.SetThreads(false); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestGapsFollowInterrupts: with each interrupt looked at there is a gap less than there are interrupts.
+func TestGapsFollowInterrupts(t *testing.T) {
+	p := attached(t, Options{})
+	file, err := os.CreateTemp(".", "fsync")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := os.Remove(file.Name()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "interrupts of a disk, by fsync", func() bool {
+		if _, err := file.WriteAt([]byte("x"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		c := counters(t, p)
+		return slices.ContainsFunc(c.IRQs, func(s IRQStat) bool { return s.Count > 20 })
+	})
+	if err := p.SetOn(false); err != nil {
+		t.Fatal(err)
+	}
+	c := counters(t, p)
+	for i, k := range c.IRQKeys {
+		var gaps uint64
+		for _, n := range c.IRQs[i].Gaps {
+			gaps += uint64(n)
+		}
+		if gaps+1 != c.IRQs[i].Count {
+			t.Errorf("IRQ %d on CPU %d: %d gaps of %d interrupts", k.Irq, k.Cpu, gaps, c.IRQs[i].Count)
+		}
 	}
 }

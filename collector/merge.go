@@ -31,6 +31,7 @@ func Merge(samples ...*Sample) *Sample {
 	devices := index[int, Device]{}
 	drivers := index[int, Driver]{}
 	stages := index[stageKey, Stage]{}
+	xdps := index[xdpKey, XDP]{}
 	pacing := index[int, Pacing]{}
 	learned := index[linkKey, Link]{}
 	buckets := index[costKey, DeviceBuckets]{}
@@ -62,6 +63,9 @@ func Merge(samples ...*Sample) *Sample {
 		}
 		for i := range s.Stages {
 			stages.at(s.Stages[i].key()).add(&s.Stages[i])
+		}
+		for i := range s.XDP {
+			xdps.at(s.XDP[i].key()).add(&s.XDP[i])
 		}
 		for i := range s.Pacing {
 			pacing.at(s.Pacing[i].IRQ).add(&s.Pacing[i])
@@ -123,6 +127,9 @@ func Merge(samples ...*Sample) *Sample {
 	m.Flows = mergeFlows(samples)
 	if len(stages) > 0 {
 		m.Stages = stages.sorted(compareStages)
+	}
+	if len(xdps) > 0 {
+		m.XDP = xdps.sorted(compareXDPs)
 	}
 	if len(pacing) > 0 {
 		m.Pacing = pacing.sorted(func(a, b Pacing) int { return cmp.Compare(a.IRQ, b.IRQ) })

@@ -106,6 +106,7 @@ func Between(prev, cur *Reading, rxQueue func(netns uint64, ifindex int, napiID 
 		if prev.packets != nil && cur.packets != nil {
 			d.s.Level = 2
 			d.stages()
+			d.xdp()
 		}
 	}
 	for _, c := range d.cpus {

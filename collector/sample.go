@@ -49,6 +49,8 @@ type Sample struct {
 	Stages  []Stage         `json:"stages,omitzero"`
 	Buckets []DeviceBuckets `json:"buckets,omitzero"`
 	Flows   []Flow          `json:"flows,omitzero"`
+	// XDP is what XDP did at level 2, by device, outcome, CPU, as far as the kernel has tracepoints for it.
+	XDP []XDP `json:"xdp,omitempty"`
 	// Pacing is how interrupts followed one another, by IRQ; Learned what traffic has shown of the map, by device,
 	// NAPI. nil: no programs.
 	Pacing  []Pacing `json:"pacing,omitzero"`

@@ -175,7 +175,7 @@ func (p *packetSource) account(now time.Time, c *bpf.PacketCounters) {
 	owed := false
 	for i := range c.CPUs {
 		e := &c.CPUs[i].Events
-		events := float64(e.Gro + e.NetifRx + e.Stack + e.Socket + e.Copy + e.Consume + e.Free + e.Ready + e.Recv)
+		events := float64(e.Gro + e.NetifRx + e.Stack + e.Socket + e.Copy + e.Consume + e.Free + e.Ready + e.Recv + e.Xdp)
 		each := float64(packetEvent)
 		if p.spread { // packets handed over are some third of the events
 			each += spreadEvent * float64(e.Gro+e.NetifRx) / max(events, 1)
@@ -416,6 +416,67 @@ func (d *difference) packetStages(add func(Stage)) {
 		d.lose(LostDropped, now.Dropped-was.Dropped)
 		d.lose(LostUnread, now.Unread-was.Unread)
 	}
+}
+
+// XDP is packets of a device that met one end in an XDP program on one CPU.
+type XDP struct {
+	Netns   uint64 `json:"netns"`
+	IfIndex int    `json:"ifindex"`
+	Device  string `json:"device"`
+	Outcome string `json:"outcome"` // XDPRaised, XDPRedirected or XDPNotRedirected
+	CPU     int    `json:"cpu"`
+	Packets uint64 `json:"packets"`
+}
+
+// Outcomes of XDP programs. An AF_XDP socket gets what is redirected to it.
+const (
+	XDPRaised        = "exception"      // aborted, or an action the driver does not know or could not do
+	XDPRedirected    = "redirect"       // to a device, a CPU or an AF_XDP socket
+	XDPNotRedirected = "redirect-error" // an error
+)
+
+type xdpKey struct {
+	netns        uint64
+	ifindex, cpu int
+	outcome      string
+}
+
+func (x *XDP) key() xdpKey { return xdpKey{x.Netns, x.IfIndex, x.CPU, x.Outcome} }
+
+func (x *XDP) add(o *XDP) {
+	n := x.Packets + o.Packets
+	*x = *o
+	x.Packets = n
+}
+
+func compareXDPs(a, b XDP) int {
+	return cmp.Or(cmp.Compare(a.Netns, b.Netns), cmp.Compare(a.IfIndex, b.IfIndex), cmp.Compare(a.Outcome, b.Outcome), cmp.Compare(a.CPU, b.CPU))
+}
+
+// xdp lists what XDP did.
+func (d *difference) xdp() {
+	was := make(map[bpf.XDPKey]uint64, len(d.prev.packets.XDPKeys))
+	for i, k := range d.prev.packets.XDPKeys {
+		was[k] = d.prev.packets.XDPs[i]
+	}
+	names := d.names()
+	for i, k := range d.cur.packets.XDPKeys {
+		n := d.cur.packets.XDPs[i] - was[k]
+		if n == 0 {
+			continue
+		}
+		x := XDP{Netns: uint64(k.Netns), IfIndex: int(k.Ifindex), CPU: int(k.Cpu), Packets: n, Device: d.nameOf(k.Netns, k.Ifindex, "", names)}
+		switch k.Outcome {
+		case bpf.XDPRaised:
+			x.Outcome = XDPRaised
+		case bpf.XDPRedirected:
+			x.Outcome = XDPRedirected
+		case bpf.XDPNotRedirected:
+			x.Outcome = XDPNotRedirected
+		}
+		d.s.XDP = append(d.s.XDP, x)
+	}
+	slices.SortFunc(d.s.XDP, compareXDPs)
 }
 
 // names lists the devices of our namespace.

@@ -29,7 +29,13 @@ func TestStagesAreDifferences(t *testing.T) {
 	prev.packets.StageKeys, prev.packets.Stages = []bpf.StageKey{hop, forgotten}, []bpf.StageStat{stat(5), stat(50)}
 	cur.packets.StageKeys, cur.packets.Stages = []bpf.StageKey{forgotten, here, hop}, []bpf.StageStat{stat(3), stat(2), stat(12)}
 	cur.packets.CPUs[0] = bpf.PacketCPU{Overwritten: 4, Lost: 1}
+	raised := bpf.XDPKey{Netns: 1, Ifindex: 2, Outcome: bpf.XDPRaised, Cpu: 3}
+	prev.packets.XDPKeys, prev.packets.XDPs = []bpf.XDPKey{raised}, []uint64{5}
+	cur.packets.XDPKeys, cur.packets.XDPs = []bpf.XDPKey{raised}, []uint64{9}
 	s := Between(prev, cur, nil)
+	if diff := cmp.Diff([]XDP{{Netns: 1, IfIndex: 2, Device: "eth0", Outcome: XDPRaised, CPU: 3, Packets: 4}}, s.XDP); diff != "" {
+		t.Errorf("XDP -want +got:\n%s", diff)
+	}
 	want := []Stage{
 		{Stage: GROToStack, Netns: 1, IfIndex: 2, Device: "eth0", RXQueue: 3, CPU: 1, FromCPU: 1, Count: 2, Sum: 2000},
 		{Stage: GROToStackRPS, Netns: 1, IfIndex: 2, Device: "eth0", RXQueue: 3, CPU: 1, FromCPU: 0, Count: 7, Sum: 7000},
@@ -44,7 +50,7 @@ func TestStagesAreDifferences(t *testing.T) {
 	if diff := cmp.Diff(map[string]uint64{LostOverwritten: 4, LostStages: 1}, s.Lost); diff != "" || s.Level != 2 {
 		t.Errorf("level %d, lost -want +got:\n%s", s.Level, diff)
 	}
-	if m := Merge(s, s); len(m.Stages) != 3 || m.Stages[1].Count != 14 || m.Stages[1].Hist[10] != 14 {
+	if m := Merge(s, s); len(m.Stages) != 3 || m.Stages[1].Count != 14 || m.Stages[1].Hist[10] != 14 || m.XDP[0].Packets != 8 {
 		t.Errorf("merged %+v", m.Stages)
 	}
 }
