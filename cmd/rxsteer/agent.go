@@ -36,6 +36,7 @@ type agentFlags struct {
 	webConfig string
 	interval  time.Duration
 	level     int
+	overhead  overhead
 	stateDir  string
 	record    string
 	names     []string
@@ -79,6 +80,7 @@ handed over.`,
 	c.Flags().DurationVar(&f.interval, "interval", 10*time.Second, "without --config: take a sample every `TIME`")
 	c.Flags().StringVar(&f.record, "loop.record", "", "append what the loop is told to `FILE`, to decide it again elsewhere")
 	addLevel(c, &f.level)
+	addOverhead(c, &f.overhead)
 	addStateDir(c, &f.stateDir)
 	c.RunE = func(c *cobra.Command, names []string) error {
 		f.names, f.set = names, func(flag string) bool { return c.Flags().Changed(flag) }
@@ -104,7 +106,7 @@ handed over.`,
 func (e *env) readConfig(f *agentFlags) (*control.Config, error) {
 	if f.config == "" {
 		c := control.Default()
-		c.Interval, c.Level = f.interval, f.level
+		c.Interval, c.Level, c.Overhead = f.interval, f.level, float64(f.overhead)
 		return c, nil
 	}
 	text, err := os.ReadFile(f.config)
@@ -122,6 +124,9 @@ func (e *env) readConfig(f *agentFlags) (*control.Config, error) {
 	}
 	if f.set("level") {
 		c.Level = f.level
+	}
+	if f.set("overhead") {
+		c.Overhead = float64(f.overhead)
 	}
 	return c, nil
 }

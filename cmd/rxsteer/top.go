@@ -158,6 +158,7 @@ const (
 // run measures until ctx ends.
 func (w *watch) run(ctx context.Context, send func(tea.Msg)) error {
 	ring := collector.NewRing(1)
+	w.rooms.overhead = w.flags.overhead
 	s := w.newSampler(w.rooms, w.flags.level, w.interval, ring)
 	samples, cancel := ring.Subscribe()
 	defer cancel()

@@ -94,6 +94,7 @@ func (e *env) trial(ctx context.Context, f *applyFlags, o apply.TrialOptions, ar
 		return err
 	}
 	defer h.close()
+	h.overhead = f.overhead
 	pl, report, err := e.choosePlan(ctx, h, f, args)
 	if err != nil {
 		return err
