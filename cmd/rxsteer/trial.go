@@ -45,7 +45,7 @@ Exit status 4 says that nothing was kept.`,
 	var rounds, copies int
 	out := addOutput(c, "json")
 	c.Flags().DurationVar(&f.duration, "for", 30*time.Second, "measure each choice for this `TIME`, all rounds together")
-	c.Flags().IntVar(&rounds, "rounds", 3, "alternate this often")
+	c.Flags().IntVar(&rounds, "rounds", 3, "alternate this often; from 3 on whole rounds are compared, not the windows in them")
 	c.Flags().IntVar(&copies, "copies", 16, "start at most this many copies of COMMAND to come near full load; 1 does not try")
 	f.add(c, e)
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -37,7 +37,17 @@ type Arm struct {
 	Verdict *Verdict `json:"verdict,omitempty"`
 
 	samples []*collector.Sample
-	seen    *knob.Snapshot // after its last write
+	byRound []*collector.Sample // the same, each round as one
+	seen    *knob.Snapshot      // after its last write
+}
+
+// evidence is what is compared. The windows of one round are not independent: the load may have been what
+// it was for all of them. Where there are enough rounds each counts as one.
+func (a *Arm) evidence() []*collector.Sample {
+	if len(a.byRound) >= leastWindows {
+		return a.byRound
+	}
+	return a.samples
 }
 
 // TrialResult is what a trial found and what became of the host.
@@ -192,9 +202,13 @@ func (t *trial) measure(ctx context.Context, a *Arm) (err error) {
 		return ctx.Err()
 	}
 	windows, err := t.e.windows(ctx, t.o.Options)
+	if err != nil {
+		return err
+	}
 	a.samples = append(a.samples, windows...)
+	a.byRound = append(a.byRound, collector.Merge(windows...))
 	a.Windows = len(a.samples)
-	return err
+	return nil
 }
 
 // drop puts back what set wrote. A trial does not go on from a host that is not as it was.
@@ -235,7 +249,7 @@ func (t *trial) scope(before, after *Arm) Scope {
 
 func (t *trial) compare(arms []Arm) {
 	for i := 1; i < len(arms); i++ {
-		arms[i].Verdict = Judge(t.scope(&arms[0], &arms[i]), arms[0].samples, arms[i].samples)
+		arms[i].Verdict = Judge(t.scope(&arms[0], &arms[i]), arms[0].evidence(), arms[i].evidence())
 	}
 }
 
@@ -270,7 +284,7 @@ func (t *trial) best() *Arm {
 		if a.Verdict.Word != Better {
 			continue
 		}
-		if best.Name == baseline || Judge(t.scope(best, a), best.samples, a.samples).Word == Better {
+		if best.Name == baseline || Judge(t.scope(best, a), best.evidence(), a.evidence()).Word == Better {
 			best = a
 		}
 	}
@@ -368,7 +382,7 @@ func (t *trial) keep(ctx context.Context, best *Arm) error {
 		if err != nil {
 			return errors.Join(err, t.drop(err.Error()))
 		}
-		t.out.Kept, err = t.e.Keep(ctx, t.out.Arms[0].samples, windows)
+		t.out.Kept, err = t.e.Keep(ctx, t.out.Arms[0].evidence(), windows)
 		return err
 	})
 	stays := t.out.Kept != nil && (t.out.Kept.State == Kept || t.out.Kept.State == Unconfirmed)

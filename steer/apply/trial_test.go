@@ -219,6 +219,32 @@ func TestTrialNearFullLoad(t *testing.T) {
 	})
 }
 
+// A load that is another in each round, as of a sender that starves, makes no arm better: the windows of one
+// round agree with each other and prove nothing.
+func TestTrialOfAMovingLoad(t *testing.T) {
+	h, p := newTried(t, func(rps, rfs, budget bool) float64 { return 0.1 })
+	old := h.state()
+	p.Changes = p.Changes[:2]
+	n := 0
+	c := h.config(t.TempDir())
+	c.Sample = func(context.Context, time.Duration) (*collector.Sample, error) {
+		// three windows to a round of an arm: 10, 17, 31, … thousand packets
+		rate := []uint64{10, 17, 31, 24, 12, 28}[n/3%6] * 1000
+		n++
+		return load{napi: 0.02 + float64(n%3)*1e-4, packets: rate + uint64(n%3)}.window(), nil
+	}
+	e := h.open(c)
+	defer e.Close()
+	res, err := e.Trial(ctx, p, TrialOptions{Options: Options{Windows: 3, Window: time.Nanosecond, Settle: time.Nanosecond}})
+	if err != nil || res.Best != baseline || res.Arms[1].Verdict.Word != Same {
+		t.Errorf("%+v: %v, %v", res.Arms[1].Verdict, words(res.Arms), err)
+	}
+	if !welch([]float64{10, 10, 10.1, 24, 24, 24.1, 12, 12, 12.1}, []float64{17, 17, 17.1, 31, 31, 31.1, 28, 28, 28.1}) {
+		t.Error("single windows would not have been fooled: the test tests nothing")
+	}
+	h.same("nothing kept", old)
+}
+
 // Death at any operation of a trial leaves what the next run undoes.
 func TestTrialDies(t *testing.T) {
 	for _, kind := range []fault{{before: true}, {after: true}, {err: errInjected}} {
