@@ -6,9 +6,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X main.version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
-# What a run needs (demo), and what the checks need on top of it.
+# What a run needs (demo), what the tests need on top of it, and what the checks do.
 RUN_PACKAGES := ethtool iproute2
-CHECK_PACKAGES := clang llvm libbpf-dev clang-format prometheus tmux
+TEST_PACKAGES := prometheus tmux
+CHECK_PACKAGES := clang llvm libbpf-dev clang-format
 FUZZTIME ?= 5s
 
 .DEFAULT_GOAL := help
@@ -30,7 +31,7 @@ check: need-go deps lint generate-check test-user test fuzz-short lab-ci ## ever
 	@echo "make check: all passed"
 
 .PHONY: test
-test: need-go deps-run ## all tests; as root the real kernel takes part, and an unexplained skip fails
+test: need-go deps-test ## all tests; as root the real kernel takes part, and an unexplained skip fails
 	@# One package at a time: a rig that floods a CPU's backlog would take packets from another's.
 	set -o pipefail; $(GO) test -p 1 -json ./... | $(GO) run ./lab/testreport -skips .ci/skips
 
@@ -96,8 +97,9 @@ bench: need-go deps build ## cost per packet beside peers and an A/A control, at
 bench-steering: need-go deps ## time to balance beside irqbalance, a static script and RSS++ in a guest → docs/benchmarks-steering.md
 	$(SUDO) $(GO) run ./lab/bench/steering -markdown docs/benchmarks-steering.md
 
-.PHONY: deps deps-run
-deps: ; @$(SUDO) .ci/deps $(RUN_PACKAGES) $(CHECK_PACKAGES)
+.PHONY: deps deps-run deps-test
+deps: ; @$(SUDO) .ci/deps $(RUN_PACKAGES) $(TEST_PACKAGES) $(CHECK_PACKAGES)
+deps-test: ; @$(SUDO) .ci/deps $(RUN_PACKAGES) $(TEST_PACKAGES)
 deps-run: ; @$(SUDO) .ci/deps $(RUN_PACKAGES)
 
 .PHONY: need-go
