@@ -24,7 +24,6 @@ type fakeHands struct {
 	looked int
 	fail   map[string]error
 	slow   time.Duration // of a tick
-	tx     int
 }
 
 func newFakeHands() *fakeHands {
