@@ -62,3 +62,17 @@ func TestSightings(t *testing.T) {
 		}
 	}
 }
+
+func FuzzReadSightings(f *testing.F) {
+	f.Add([]byte(`{"version":1,"baseline":"x","seen":[{"knob":"rps-cpus","target":"eth0 rx-0","first":"2026-03-01T12:00:00Z"}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := ReadSightings(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		s.Note(&knob.Snapshot{}, &knob.Snapshot{}, time.Unix(0, 0))
+		if _, err := s.WriteTo(&bytes.Buffer{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
