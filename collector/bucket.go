@@ -496,6 +496,17 @@ func (b *DeviceBuckets) scale(interval time.Duration) {
 	up(&b.Unhashed)
 }
 
+// plus adds y to x, which grows where it is shorter.
+func plus(x, y []uint64) []uint64 {
+	if len(y) > len(x) {
+		x = append(x, make([]uint64, len(y)-len(x))...)
+	}
+	for i, n := range y {
+		x[i] += n
+	}
+	return x
+}
+
 // add adds o, which comes later, to b; false if they cannot be added because the device hashed
 // otherwise: b is then o alone.
 func (b *DeviceBuckets) add(o *DeviceBuckets) bool {
@@ -516,14 +527,9 @@ func (b *DeviceBuckets) add(o *DeviceBuckets) bool {
 	}
 	for i := range b.Packets {
 		b.Packets[i] += o.Packets[i]
-		b.Bytes[i] += o.Bytes[i]
 	}
-	if b.Time == nil && o.Time != nil {
-		b.Time = make([]uint64, len(b.Packets))
-	}
-	for i := range o.Time {
-		b.Time[i] += o.Time[i]
-	}
+	// A recording may hold less than is written here.
+	b.Bytes, b.Time = plus(b.Bytes, o.Bytes), plus(b.Time, o.Time)
 	for _, c := range o.Classes {
 		i := slices.IndexFunc(b.Classes, func(x Class) bool { return x.Class == c.Class && x.VLAN == c.VLAN })
 		if i < 0 {
