@@ -33,6 +33,8 @@ type Web struct {
 	// Config is the toolkit's file for TLS and passwords, "" none.
 	Config string
 	Log    *slog.Logger
+	// Front answers all that nothing else does, "/" first; nil: an index of the pages.
+	Front http.Handler
 	// Pages are more of them, by pattern of http.ServeMux ("GET /profile"), with what the index page says of each.
 	Pages []Page
 
@@ -83,6 +85,10 @@ func (w *Web) Handler() http.Handler {
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	if w.Front != nil {
+		mux.Handle("/", w.Front)
+		return mux
 	}
 	mux.HandleFunc("GET /{$}", func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "text/html; charset=utf-8")

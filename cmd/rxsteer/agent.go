@@ -241,9 +241,16 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 	if c.Profile && c.Level > 0 && f.config != "" {
 		web.Pages = append(web.Pages, exporter.Page{Pattern: "GET /profile", Path: "/profile", Text: "where receive time went in the last minute (pprof)", Handler: &profiles})
 	}
+	page, closePage, err := e.newPage(ring, loop, state, f)
+	if err != nil {
+		return err
+	}
+	defer closePage()
+	web.Front = page.Handler()
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.Run(ctx) })
+	group.Go(func() error { return page.Run(ctx) })
 	group.Go(func() error { return web.Serve(ctx, ls...) })
 	group.Go(func() error {
 		select {

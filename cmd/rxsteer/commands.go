@@ -23,6 +23,7 @@ func commands(e *env) []*cobra.Command {
 		historyCommand(e),
 		baselineCommand(e),
 		recordCommand(e),
+		reportCommand(e),
 		bundleCommand(e),
 		agentCommand(e),
 		watchCommand(e),

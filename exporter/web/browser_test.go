@@ -312,7 +312,7 @@ func TestPageInABrowser(t *testing.T) {
 		t.Fatalf("the agent was upgraded under an old tab: %v", err)
 	}
 	// The profile comes on demand, and nothing was said on the console.
-	if err := chromedp.Run(ctx, until(`!document.getElementById("profile").hidden`), chromedp.Click("#take", chromedp.ByID), until(`document.querySelector("#flame img")?.naturalWidth > 0`)); err != nil {
+	if err := chromedp.Run(ctx, until(`!document.getElementById("profile").hidden`), chromedp.Evaluate(`document.getElementById("take").click()`, nil), until(`document.querySelector("#flame img")?.naturalWidth > 0`)); err != nil {
 		t.Fatalf("profile: %v", err)
 	}
 	if lines := said(); len(lines) > 0 {

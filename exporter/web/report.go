@@ -166,7 +166,11 @@ func Markdown(w io.Writer, r Recording, base *Recording) error {
 	cell := func(t string) string {
 		return strings.NewReplacer("|", "\\|", "\n", " ", "\r", " ", "<", "&lt;", ">", "&gt;", "`", "'").Replace(t)
 	}
-	fmt.Fprintf(&b, "# Receive path of %s\n\n%s", cell(orUnknown(s.Host)), cell(r.span()))
+	b.WriteString("# Receive path")
+	if s.Host != "" {
+		b.WriteString(" of " + cell(s.Host))
+	}
+	fmt.Fprintf(&b, "\n\n%s", cell(r.span()))
 	if s.Kernel != "" {
 		fmt.Fprintf(&b, ", Linux %s", cell(s.Kernel))
 	}
@@ -229,11 +233,4 @@ func Markdown(w io.Writer, r Recording, base *Recording) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "an unnamed host"
-	}
-	return s
 }

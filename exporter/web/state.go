@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rxsteer/rxsteer/internal/host/knob"
@@ -228,6 +229,22 @@ func (s *state) tables(f Facts) {
 	}
 }
 
+// shown is a value for people: of a group of switches those that are on.
+func shown(v knob.Value) string {
+	var flags map[string]bool
+	if v.Decode(&flags) != nil || len(flags) == 0 {
+		return v.String()
+	}
+	on := []string{}
+	for name, is := range flags {
+		if is {
+			on = append(on, name)
+		}
+	}
+	slices.Sort(on)
+	return strings.Join(on, " ")
+}
+
 // settings puts the settings of whole devices side by side.
 func (s *state) settings(f Facts) {
 	at := map[knob.Kind]int{}
@@ -236,7 +253,7 @@ func (s *state) settings(f Facts) {
 		if dev == "" {
 			dev = "host"
 		}
-		if x.Target.Part() != "" || !x.Value.Known() || x.Knob == knob.RSSTable || x.Knob == knob.RSSKey {
+		if x.Target.Part() != "" || !x.Value.Known() || !knob.Writable(x.Knob) || x.Knob == knob.RSSTable || x.Knob == knob.RSSKey {
 			continue
 		}
 		if dev != "host" && !slices.ContainsFunc(f.NICs, func(n nic.NIC) bool { return n.Name == dev }) {
@@ -248,7 +265,7 @@ func (s *state) settings(f Facts) {
 			at[x.Knob] = i
 			s.Settings = append(s.Settings, setting{Kind: string(x.Knob), Value: map[string]string{}})
 		}
-		s.Settings[i].Value[dev] = x.Value.String()
+		s.Settings[i].Value[dev] = shown(x.Value)
 	}
 	slices.SortFunc(s.Settings, func(a, b setting) int { return cmp.Compare(a.Kind, b.Kind) })
 }
