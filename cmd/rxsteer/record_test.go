@@ -212,3 +212,42 @@ func TestRecordStoppedEarlyOrKilled(t *testing.T) {
 		}
 	}
 }
+
+// TestReportOfARecording writes both forms of a real recording, alone and against another.
+func TestReportOfARecording(t *testing.T) {
+	dir := t.TempDir()
+	rec := filepath.Join(dir, "r.rxrec")
+	run1 := func(args ...string) string {
+		t.Helper()
+		e, stdout, stderr := testEnv(args...)
+		if code := run(t.Context(), e); code != 0 {
+			t.Fatalf("%v: exit %d: %s", args, code, stderr)
+		}
+		return stdout.String()
+	}
+	run1("record", "-w", rec, "--for", "600ms", "--interval", "200ms", "--level", "0")
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"-w", filepath.Join(dir, "a.html")}, []string{"<!doctype html>", `id="data"`, "Content-Security-Policy"}},
+		{[]string{"-w", filepath.Join(dir, "b.html"), "--base", rec}, []string{`"compare":[`}},
+		{[]string{"-w", filepath.Join(dir, "a.md")}, []string{"# Receive path", "| packets received per second |"}},
+		{[]string{"-w", filepath.Join(dir, "b.txt"), "--base", rec, "--format", "md"}, []string{"| measure | before | after | change |"}},
+	} {
+		run1(append([]string{"report", "--from", rec}, c.args...)...)
+		text, err := os.ReadFile(c.args[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(string(text), w) {
+				t.Errorf("report %v lacks %q", c.args, w)
+			}
+		}
+	}
+	e, _, stderr := testEnv("report", "--from", filepath.Join(dir, "none"), "-w", filepath.Join(dir, "x.html"))
+	if code := run(t.Context(), e); code != exitFailed || !strings.Contains(stderr.String(), "none") {
+		t.Errorf("of nothing: exit %d: %s", code, stderr)
+	}
+}
