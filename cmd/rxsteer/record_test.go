@@ -225,7 +225,7 @@ func TestReportOfARecording(t *testing.T) {
 		}
 		return stdout.String()
 	}
-	run1("record", "-w", rec, "--for", "600ms", "--interval", "200ms", "--level", "0")
+	run1("record", "-w", rec, "--for", "1s", "--interval", "200ms", "--level", "0")
 	for _, c := range []struct {
 		args []string
 		want []string
