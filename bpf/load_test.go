@@ -342,3 +342,43 @@ func TestLockdownMode(t *testing.T) {
 		t.Errorf("lockdown without securityfs = %q, want unknown", got)
 	}
 }
+
+// TestOlderKernelsNeedNoReaders: before Linux 6.18 consume_skb tells what UDP sockets were read of, and what the programs that
+// count reads need may be missing.
+func TestOlderKernelsNeedNoReaders(t *testing.T) {
+	testnet.NeedRoot(t)
+	// The tracepoints of reads are gone, and so is the field by which a kernel of 6.18 is known.
+	source := kernelWithout(t, "sk_data_ready", "sock_recv_length")
+	older := func() (*btf.Spec, error) {
+		spec, err := source()
+		if err != nil {
+			return nil, err
+		}
+		udp, err := structOf(spec, "udp_sock")
+		if err != nil {
+			return nil, err
+		}
+		for i := range udp.Members {
+			if udp.Members[i].Name == "udp_prod_queue" {
+				udp.Members[i].Name = "was_not_there"
+			}
+		}
+		return spec, nil
+	}
+	p, err := LoadPackets(Options{BTF: older})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	missing := p.Missing()
+	if len(missing) != 1 || missing[0].Name != "sk_data_ready" || !strings.Contains(missing[0].Lost, "stack-socket of UDP") {
+		t.Errorf("missing %+v, want only where UDP's packets reach their sockets", missing)
+	}
+	var byConsume uint32
+	if err := p.coll.Variables[packetVarByConsume].Get(&byConsume); err != nil || byConsume != 1 {
+		t.Errorf("by consume_skb: %d, %v", byConsume, err)
+	}
+}

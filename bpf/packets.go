@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -68,6 +69,15 @@ func LoadPackets(opts Options) (*Packets, error) {
 	kernel, spec, err := p.prepare(opts, packetHooks, loadPacket)
 	if err != nil {
 		return nil, err
+	}
+	if !freesLate(kernel) {
+		// Not needed, and what they need besides may not be there.
+		reader := func(name string) bool { return name == packetProgSkDataReady || name == packetProgSockRecvLength }
+		maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return reader(name) })
+		p.hooks = slices.DeleteFunc(p.hooks, func(h hook) bool { return reader(h.name) })
+		p.missing = slices.DeleteFunc(p.missing, func(h Hook) bool { return reader(h.Name) })
+		p.missing = append(p.missing, Hook{Name: packetProgSkDataReady, Level: 2, Lost: "stage stack-socket of UDP: socket-read begins at the stack",
+			Why: "reads of UDP are told by consume_skb on this kernel, which is surer"})
 	}
 	if err := p.load(spec, opts, kernel); err != nil {
 		return nil, err

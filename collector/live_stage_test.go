@@ -34,17 +34,19 @@ func TestLiveStagesOfAStoppedReader(t *testing.T) {
 	}
 	defer sender.Close()
 	samples := running(t, Config{FS: b.FS(), Level: 2, PacketRate: 1})
-	const n, wait = 12, 300 * time.Millisecond // 2^28 ns < 300 ms < 2^29 ns
-	for range n {
-		if _, err := sender.Write(make([]byte, 64)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	time.Sleep(wait)
+	const n, sent, wait = 12, 60, 300 * time.Millisecond // 2^28 ns < 300 ms < 2^29 ns
 	buf := make([]byte, 100)
-	for range n {
-		if _, _, err := receiver.ReadFrom(buf); err != nil {
-			t.Fatal(err)
+	for range sent / n { // others' packets take slots too: some samples are lost
+		for range n {
+			if _, err := sender.Write(make([]byte, 64)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(wait)
+		for range n {
+			if _, _, err := receiver.ReadFrom(buf); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	s := until(t, samples, "all reads", func(s *Sample) bool { return stageOf(s, b.Inode(), Total).Count >= n })
@@ -54,7 +56,7 @@ func TestLiveStagesOfAStoppedReader(t *testing.T) {
 	for _, name := range []StageName{SocketToRead, Total} {
 		st := stageOf(s, b.Inode(), name)
 		v, lo, hi := st.Hist.Quantile(0.5)
-		if st.Count != n || lo > float64(wait) || hi < float64(wait) || st.Device != "b0" || float64(st.Sum)/n < float64(wait) {
+		if st.Count < n || lo > float64(wait) || hi < float64(wait) || st.Device != "b0" || float64(st.Sum)/float64(st.Count) < float64(wait) {
 			t.Errorf("%s: %d of %s, median %.0f in [%.0f, %.0f): want %d of b0 around %v", name, st.Count, st.Device, v, lo, hi, n, wait)
 		}
 	}
