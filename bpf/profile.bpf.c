@@ -33,7 +33,8 @@ struct {
 
 struct {
 	__uint(type, STACK_TRACE);
-	__uint(max_entries, 8192); /* set by Go */
+	__uint(max_entries,
+	       16384); /* set by Go; two stacks of one hash: the second is lost */
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, STACK_DEPTH * sizeof(__u64));
 } stacks SEC(".maps");

@@ -35,7 +35,7 @@ type ProfileContext = profileProfileContext
 // ProfileOptions of LoadProfiler; the zero value is what a host wants.
 type ProfileOptions struct {
 	Hz     int // ticks per second and CPU; 0 means DefaultHz
-	Stacks int // most different stacks; 0 means 8192, of 1 KiB each
+	Stacks int // room for different stacks; 0 means 16384, of 1 KiB each. It is a table without chains: fill a few % of it
 	// BTF is the source of the kernel's types; nil means the running kernel's.
 	BTF func() (*btf.Spec, error)
 }

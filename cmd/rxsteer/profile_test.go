@@ -123,7 +123,7 @@ func TestProfileOfTraffic(t *testing.T) {
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"b0 ", "cpu ", "veth_poll"} {
+	for _, want := range []string{"b0 ", "cpu ", "Over task ", "with what it calls"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("stdout lacks %q:\n%s", want, o.stdout)
 		}
