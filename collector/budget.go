@@ -57,16 +57,14 @@ type budget struct {
 	last     []events  // by CPU, looked at since the programs were loaded
 	debt     []float64 // by CPU, ns
 	climb    time.Time // all detail until then
-	asked    time.Time // when that was granted last
 	start    time.Time
 	usage    time.Duration // CPU time of this process at start
 
 	// Since the last sample.
-	spent    []float64     // by CPU, ns
-	watched  time.Duration // attached
-	looked   float64       // Σ ns attached / rate
-	thinned  bool
-	failures []string
+	spent   []float64     // by CPU, ns
+	watched time.Duration // attached
+	looked  float64       // Σ ns attached / rate
+	thinned bool
 }
 
 // events are counts of one CPU.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
@@ -64,6 +65,7 @@ Exit status 3 says that there is a finding at or above --fail-on.`,
 			if seen.captured != "" {
 				fmt.Fprintf(e.stdout, "Read from %s\n", seen.captured)
 			}
+			printThinned(e.stdout, seen.sample, e.textWidth())
 			err = printReport(e.stdout, seen.report, e.palette(), e.textWidth())
 		}
 		if err != nil {
@@ -87,6 +89,16 @@ func parseFailOn(text string) (diagnose.Severity, error) {
 		return 0, usage("--fail-on %s: want info, warning, critical or never", text)
 	}
 	return s, nil
+}
+
+// printThinned says what was left out to stay inside the overhead budget.
+func printThinned(w io.Writer, s *collector.Sample, width int) {
+	if s == nil || s.Cost == nil || len(s.Cost.Thinned) == 0 {
+		return
+	}
+	c := s.Cost
+	wrap(w, width, "", "  ", fmt.Sprintf("Measuring took %s of cpu %d (budget %s): %s of the events were looked at; receive times are within %s. %s",
+		percent(c.Hottest), c.CPU, percent(c.Budget), percent(c.Duty), percent(c.Error), strings.Join(c.Thinned, "; ")))
 }
 
 func printReport(w io.Writer, r *diagnose.Report, p palette, width int) error {

@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/collector/record"
+	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/internal/host/topo"
 	"github.com/rxsteer/rxsteer/steer/plan"
 )
 
@@ -249,5 +256,63 @@ func TestReportOfARecording(t *testing.T) {
 	e, _, stderr := testEnv("report", "--from", filepath.Join(dir, "none"), "-w", filepath.Join(dir, "x.html"))
 	if code := run(t.Context(), e); code != exitFailed || !strings.Contains(stderr.String(), "none") {
 		t.Errorf("of nothing: exit %d: %s", code, stderr)
+	}
+}
+
+// BenchmarkDiagnoseTenMinutes is diagnose --from of ten minutes of a NIC of 64 queues on 64 CPUs, a sample a second (goal: 1 s).
+func BenchmarkDiagnoseTenMinutes(b *testing.B) {
+	const n = 64
+	start := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	state := &record.State{At: start, Topology: &topo.Topology{Online: cpuset.Range(0, n-1), Possible: cpuset.Range(0, n-1)},
+		Snapshot: &knob.Snapshot{Version: knob.SnapshotVersion, Taken: start, Host: knob.Identity{Netns: 5, CPUs: "0-63"}, Devices: []knob.Device{{Name: "eth0", IfIndex: 2, Driver: "mlx5_core", RXQueues: n, TXQueues: n}}}}
+	eth := nic.NIC{Name: "eth0", IfIndex: 2, Netns: 5, Kind: nic.Physical, Driver: "mlx5_core", Up: true}
+	for i := range n {
+		state.Topology.CPUs = append(state.Topology.CPUs, topo.CPU{ID: i, Core: i, Online: true})
+		eth.Queues = append(eth.Queues, nic.Queue{RX: i, TX: i, NAPI: uint32(8193 + i), IRQ: 40 + i, Vector: "eth0-" + strconv.Itoa(i), Affinity: cpuset.Of(i), Effective: cpuset.Of(i), KnownBy: nic.ByNetlink})
+	}
+	state.NICs = []nic.NIC{eth}
+	file := filepath.Join(b.TempDir(), "r")
+	f, err := os.Create(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	w, err := record.NewWriter(f, record.Header{Started: start})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := w.State(state); err != nil {
+		b.Fatal(err)
+	}
+	for i := range 600 {
+		at := start.Add(time.Duration(i) * time.Second)
+		s := &collector.Sample{Version: collector.SampleVersion, Start: at, End: at.Add(time.Second), Interval: time.Second, Level: 1,
+			Devices: []collector.Device{{Name: "eth0", IfIndex: 2, RXPackets: 8_000_000, RXBytes: 1 << 33}}}
+		for c := range uint64(n) {
+			cpu := collector.CPU{CPU: int(c), Idle: 4e8, Softirq: 5e8, Processed: 125_000 + c}
+			for v := range cpu.SoftirqRuns {
+				cpu.SoftirqRuns[v], cpu.SoftirqTime[v] = 1000+c, 1_000_000+c
+			}
+			cpu.SoftirqTime[collector.NetRX] = 5e8 - c
+			p := collector.NAPI{Netns: 5, IfIndex: 2, Device: "eth0", ID: uint32(8193 + c), Pointer: 1<<40 + c<<12, RXQueue: int(c), CPU: int(c), Polls: 20_000, Packets: 125_000 + c, Time: 4e8 + c}
+			for x := 8; x < 20; x++ {
+				p.TimeHist[x], p.WorkHist[x-8] = 1000*uint64(x)+c, 900*uint64(x)+c
+			}
+			s.CPUs, s.NAPIs = append(s.CPUs, cpu), append(s.NAPIs, p)
+			s.IRQs = append(s.IRQs, collector.IRQ{IRQ: int(40 + c), CPU: int(c), Action: "eth0-" + strconv.Itoa(int(c)), Count: 20_000, Time: 2e7})
+		}
+		if err := w.Sample(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), f.Close()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		e := newEnv()
+		e.fs, e.stderr = nil, io.Discard
+		s, err := e.lookFrom(&measureFlags{from: file}, nil)
+		if err != nil || len(s.windows) != 600 || len(s.report.Loads) != n {
+			b.Fatal(err)
+		}
 	}
 }
