@@ -85,6 +85,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	looks := make(chan struct{}, 1)
+	var looked atomic.Int64 // ns the last one took
 	every := TickEvery
 	var cost float64
 	step := func(e Event) {
@@ -113,7 +114,9 @@ func (l *Loop) Run(ctx context.Context) error {
 				return
 			case <-looks:
 			}
+			start := time.Now()
 			look, err := l.Hands.Look(ctx)
+			looked.Store(int64(time.Since(start)))
 			if ctx.Err() != nil {
 				return
 			}
@@ -146,7 +149,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			nextLook = time.Now()
 		case <-tick.C:
 			if now := time.Now(); !now.Before(nextLook) {
-				nextLook = now.Add(m.c.Interval)
+				nextLook = now.Add(l.lookGap(time.Duration(looked.Load()), m.c))
 				select {
 				case looks <- struct{}{}:
 				default: // the last one is not done yet
@@ -192,6 +195,23 @@ func (l *Loop) pace(per time.Duration, overhead float64) time.Duration {
 	}
 	l.Degraded("reacting within half a second", why)
 	return every
+}
+
+// seldomLook is the longest time between two looks that their cost leads to.
+const seldomLook = 5 * time.Minute
+
+// lookGap is the time to the next look when one takes so long: on hosts of many interfaces reading all settings is work.
+func (l *Loop) lookGap(took time.Duration, c *Config) time.Duration {
+	gap := c.Interval
+	if c.Overhead > 0 {
+		gap = max(gap, min(time.Duration(took.Seconds()/c.Overhead*float64(time.Second)), seldomLook))
+	}
+	why := ""
+	if gap > 2*c.Interval {
+		why = fmt.Sprintf("it takes %v: to stay within the overhead it is done every %v", took.Round(time.Millisecond), gap.Round(time.Second))
+	}
+	l.Degraded("looking at settings every "+c.Interval.String(), why)
+	return gap
 }
 
 // failures says which devices have no fast path.

@@ -168,4 +168,10 @@ func TestPace(t *testing.T) {
 			t.Errorf("%v within %v: every %v, want %v; said %q", tc.per, tc.overhead, got, tc.want, said)
 		}
 	}
+	c := Default()
+	for took, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 50 * time.Millisecond: 10 * time.Second, time.Second: 100 * time.Second, time.Minute: 5 * time.Minute} {
+		if got := l.lookGap(took, c); got != want || (said != "") != (want > 20*time.Second) {
+			t.Errorf("a look of %v: every %v, want %v; said %q", took, got, want, said)
+		}
+	}
 }
