@@ -478,22 +478,27 @@ func (b *DeviceBuckets) times(rate uint64) {
 	b.Unhashed *= rate
 }
 
-// scale has the counts stand for the whole interval, of which Window was watched. Seen stays.
-func (b *DeviceBuckets) scale(interval time.Duration) {
-	if b.Window <= 0 || b.Window >= interval {
-		return
-	}
-	f := float64(interval) / float64(b.Window)
+// grow multiplies what is scaled to an interval.
+func (b *DeviceBuckets) grow(f float64) {
 	up := func(n *uint64) { *n = uint64(math.Round(float64(*n) * f)) }
-	for i := range b.Packets {
-		up(&b.Packets[i])
-		up(&b.Bytes[i])
+	for _, counts := range [][]uint64{b.Packets, b.Bytes, b.Time} {
+		for i := range counts {
+			up(&counts[i])
+		}
 	}
 	for i := range b.Classes {
 		up(&b.Classes[i].Packets)
 		up(&b.Classes[i].Bytes)
 	}
 	up(&b.Unhashed)
+}
+
+// scale has the counts stand for the whole interval, of which Window was watched. Seen stays.
+func (b *DeviceBuckets) scale(interval time.Duration) {
+	if b.Window <= 0 || b.Window >= interval {
+		return
+	}
+	b.grow(float64(interval) / float64(b.Window))
 }
 
 // plus adds y to x, which grows where it is shorter.

@@ -414,6 +414,13 @@ func TestMergeOfBucketsAndFlows(t *testing.T) {
 	if m := Merge(a, b, c); len(m.Buckets[0].Packets) != 4 || m.Buckets[0].Seen != 10 || !said(m, "buckets of eth0", "settings changed") {
 		t.Errorf("tables of 2 and 4 entries: %+v, %v", m.Buckets, m.Unmeasured)
 	}
+	watched := &Sample{Interval: time.Second, Buckets: []DeviceBuckets{buckets(10, 20)}, Flows: []Flow{flow(1, 600, 30, 0.6)}}
+	if m := Merge(watched, &Sample{Interval: 2 * time.Second}); m.Flows[0].Packets != 1800 || m.Flows[0].Error != 90 || m.Flows[0].Share != 0.6 {
+		t.Errorf("one second of three was watched: %+v", m.Flows[0])
+	}
+	if m := Merge(watched, &Sample{Interval: 2 * time.Second}); m.Buckets[0].Packets[0] != 30 || m.Buckets[0].Seen != 30 || m.Buckets[0].Classes[0].Packets != 15 {
+		t.Errorf("one second of three was watched: %+v", m.Buckets[0])
+	}
 	if m := Merge(&Sample{}); m.Buckets != nil || m.Flows != nil {
 		t.Errorf("level 1: buckets %v, flows %v, want none", m.Buckets, m.Flows)
 	}

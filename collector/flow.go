@@ -170,8 +170,13 @@ func mergeFlows(samples []*Sample) []Flow {
 	sums := map[flowKey]*Flow{}
 	most := map[flowKey]uint64{} // packets of the sample the CPU is from
 	total := map[queue]float64{}
+	var all, watched time.Duration
 	for _, s := range samples {
-		any = any || s.Flows != nil
+		all += s.Interval
+		if s.Flows != nil {
+			any = true
+			watched += s.Interval
+		}
 		counted := map[queue]bool{}
 		for i := range s.Flows {
 			f := &s.Flows[i]
@@ -205,11 +210,17 @@ func mergeFlows(samples []*Sample) []Flow {
 	if !any {
 		return nil
 	}
+	scale := 1.0
+	if watched > 0 && watched < all { // between windows nothing was watched
+		scale = float64(all) / float64(watched)
+	}
 	out := make([]Flow, 0, len(sums))
 	for _, f := range sums {
 		if t := total[queue{f.Netns, f.IfIndex, f.RXQueue}]; t > 0 {
 			f.Share = float64(f.Packets) / t
 		}
+		f.Packets, f.Bytes = uint64(math.Round(float64(f.Packets)*scale)), uint64(math.Round(float64(f.Bytes)*scale))
+		f.Error = uint64(math.Ceil(float64(f.Error) * scale))
 		out = append(out, *f)
 	}
 	return topOfQueues(out)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 )
 
 // Merge adds consecutive samples, oldest first, up to one window: sums of all
@@ -35,6 +36,7 @@ func Merge(samples ...*Sample) *Sample {
 	pacing := index[int, Pacing]{}
 	learned := index[linkKey, Link]{}
 	buckets := index[costKey, DeviceBuckets]{}
+	covered := map[costKey]time.Duration{}
 	noted := map[Unmeasured]bool{}
 	m.Level = mergedLevel(samples)
 	m.Cost = mergeCosts(samples)
@@ -78,7 +80,13 @@ func Merge(samples ...*Sample) *Sample {
 			if m.Buckets == nil {
 				m.Buckets = []DeviceBuckets{}
 			}
-			if u := (Unmeasured{"buckets of " + b.Device, "its RSS settings changed: those before are left out"}); !buckets.at(costKey{b.Netns, b.IfIndex, 0}).add(b) && !noted[u] {
+			k := costKey{b.Netns, b.IfIndex, 0}
+			covered[k] += s.Interval
+			if buckets.at(k).add(b) {
+				continue
+			}
+			covered[k] = s.Interval
+			if u := (Unmeasured{"buckets of " + b.Device, "its RSS settings changed: those before are left out"}); !noted[u] {
 				noted[u] = true
 				m.Unmeasured = append(m.Unmeasured, u)
 			}
@@ -120,6 +128,12 @@ func Merge(samples ...*Sample) *Sample {
 	m.Devices = devices.sorted(compareDevices)
 	if len(drivers) > 0 {
 		m.Drivers = drivers.sorted(func(a, b Driver) int { return cmp.Compare(a.IfIndex, b.IfIndex) })
+	}
+	for k, b := range buckets {
+		// Of the samples in which it was watched; those between had no window.
+		if t := covered[k]; t > 0 && t < m.Interval {
+			b.grow(float64(m.Interval) / float64(t))
+		}
 	}
 	if m.Buckets != nil {
 		m.Buckets = buckets.sorted(compareBuckets)
