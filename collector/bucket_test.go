@@ -329,7 +329,7 @@ func TestLiveSettingsThatChange(t *testing.T) {
 	renamed := bigger
 	renamed.Device, renamed.Table = "lan0", slices.Repeat([]int{1}, 4096)
 	now.Store(&[]RSS{renamed})
-	s = until(t, samples, "the new name", func(s *Sample) bool { return len(s.Buckets) > 0 && s.Buckets[0].Device == "lan0" })
+	until(t, samples, "the new name", func(s *Sample) bool { return len(s.Buckets) > 0 && s.Buckets[0].Device == "lan0" })
 	now.Store(&[]RSS{})
 	s = until(t, samples, "its end", func(s *Sample) bool { return said(s, "buckets of lan0", "vanished") })
 	if len(s.Buckets) == 0 {
