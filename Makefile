@@ -33,7 +33,7 @@ check: need-go deps lint generate-check test-user test fuzz-short lab-ci ## ever
 .PHONY: test
 test: need-go deps-test ## all tests; as root the real kernel takes part, and an unexplained skip fails
 	@# One package at a time: a rig that floods a CPU's backlog would take packets from another's.
-	set -o pipefail; $(GO) test -p 1 -json ./... | $(GO) run ./lab/testreport -skips .ci/skips
+	set -o pipefail; { $(GO) test -p 1 -json ./... && $(GO) -C deploy test -p 1 -json ./...; } | $(GO) run ./lab/testreport -skips .ci/skips
 
 .PHONY: test-user
 test-user: need-go ## the same tests as an ordinary user: what needs no privilege passes, the rest names what it needs
@@ -47,8 +47,8 @@ soak: need-go deps-run ## wear the agent for SOAK (1h): flaps, fights, rude clie
 .PHONY: lint
 lint: need-go deps ## gofmt, go vet, staticcheck, clang-format
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "not gofmt'ed: $$out"; exit 1; }
-	$(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	$(GO) vet ./... && $(GO) -C deploy vet ./...
+	$(GO) run $(STATICCHECK) ./... && $(GO) -C deploy run $(STATICCHECK) ./...
 	clang-format --dry-run --Werror $$(git ls-files '*.c' '*.h')
 	$(GO) mod verify
 
