@@ -74,7 +74,7 @@ fuzz: need-go ## every fuzzer for FUZZTIME (5s)
 .PHONY: lab lab-ci lab-matrix lab-list lab-kill lab-persist rxlab
 rxlab: need-go deps
 	@$(GO) build -o $(BIN)/rxlab ./lab/vm
-lab: rxlab ## every VM scenario, the kernel matrix and the map's truth, one table (long)
+lab: rxlab ## every VM scenario, the kernel matrix, the map's truth, persist and kill -9, one table (long)
 	$(SUDO) $(BIN)/rxlab all
 	$(MAKE) soak
 lab-ci: rxlab ## the part of the lab that CI runs: two kernels, igb and virtio

@@ -7,14 +7,18 @@ import (
 	"os"
 	"time"
 
+	"github.com/rxsteer/rxsteer/lab/scenarios"
 	"github.com/rxsteer/rxsteer/lab/vm/qemu"
 )
+
+// killRounds is how often apply is killed.
+const killRounds = 200
 
 // runKill kills apply at random points on a real driver, all rounds within one boot: after each the host
 // is as before or as planned, the journal tells which, and the next run ends it.
 func runKill(ctx context.Context, args []string) error {
 	set := flag.NewFlagSet("kill", flag.ContinueOnError)
-	rounds := set.Int("rounds", 200, "how often")
+	rounds := set.Int("rounds", killRounds, "how often")
 	var m qemu.Machine
 	set.StringVar(&m.NIC, "nic", "igb", "igb, virtio, vmxnet3 or e1000e")
 	set.StringVar(&m.Kernel, "kernel", "6.12", "6.12, 6.1 or 5.10")
@@ -26,14 +30,23 @@ func runKill(ctx context.Context, args []string) error {
 		return err
 	}
 	defer l.close()
-	script := fmt.Sprintf("rxapplytest -test.v -test.run '^TestKillOnTheDriver$' -kill-rounds %d\n", *rounds)
-	res, err := l.cache.Boot(ctx, m, qemu.Job{Script: script, Bin: l.bin, Timeout: 5*time.Minute + time.Duration(*rounds)*3*time.Second, Output: os.Stdout})
+	_, err = l.kill(ctx, m, *rounds)
+	return err
+}
+
+func (l *lab) kill(ctx context.Context, m qemu.Machine, rounds int) ([]line, error) {
+	row := line{"kill -9", machine(m), fmt.Sprintf("%d rounds of apply", rounds), "pass", 0}
+	script := fmt.Sprintf("rxapplytest -test.v -test.run '^TestKillOnTheDriver$' -kill-rounds %d\n", rounds)
+	res, err := l.cache.Boot(ctx, m, qemu.Job{Script: script, Bin: l.bin, Timeout: 5*time.Minute + time.Duration(rounds)*3*time.Second, Output: os.Stdout})
 	if err != nil {
-		return err
+		row.verdict = verdictOf(err)
+		return []line{row}, err
 	}
-	fmt.Printf("%s: %d rounds of kill -9 after %.1f s\n", machine(m), *rounds, res.Took.Seconds())
+	row.took = res.Took
+	fmt.Printf("%s: %d rounds of kill -9 after %.1f s\n", machine(m), rounds, res.Took.Seconds())
 	if res.Status != 0 {
-		return &qemu.Failure{Code: qemu.ExitAssertion, Line: "a killed apply left the host or its journal wrong"}
+		row.verdict = string(scenarios.Fail)
+		return []line{row}, &qemu.Failure{Code: qemu.ExitAssertion, Line: "a killed apply left the host or its journal wrong"}
 	}
-	return nil
+	return []line{row}, nil
 }

@@ -79,25 +79,38 @@ func runPersist(ctx context.Context, args []string) error {
 		return err
 	}
 	defer l.close()
+	_, err = l.persist(ctx, m)
+	return err
+}
+
+func (l *lab) persist(ctx context.Context, m qemu.Machine) ([]line, error) {
+	row := line{"persist", machine(m), "kept after a reboot and after ethtool -L", "pass", 0}
 	boot := func(script string) (*qemu.Result, error) {
 		res, err := l.cache.Boot(ctx, m, qemu.Job{Script: script, Bin: l.bin, Output: os.Stdout})
-		if err == nil && res.Status != 0 {
-			err = &qemu.Failure{Code: qemu.ExitAssertion, Line: fmt.Sprintf("the guest's job ended with status %d", res.Status)}
+		if err == nil {
+			row.took += res.Took
+			if res.Status != 0 {
+				err = &qemu.Failure{Code: qemu.ExitAssertion, Line: fmt.Sprintf("persist: the guest's job ended with status %d", res.Status)}
+			}
 		}
 		return res, err
 	}
+	failed := func(err error) ([]line, error) {
+		row.verdict = verdictOf(err)
+		return []line{row}, err
+	}
 	first, err := boot(persistFirst)
 	if err != nil {
-		return err
+		return failed(err)
 	}
 	files := first.Files["persist.tar"]
 	if len(files) == 0 {
-		return &qemu.Failure{Code: qemu.ExitLab, Line: "the first boot left no files"}
+		return failed(&qemu.Failure{Code: qemu.ExitLab, Line: "the first boot left no files"})
 	}
 	second, err := boot("base64 -d >/tmp/persist.tar <<'EOF'\n" + base64.StdEncoding.EncodeToString(files) + "\nEOF\n" + persistAgain)
 	if err != nil {
-		return err
+		return failed(err)
 	}
 	fmt.Printf("%s: persisted settings came back after a reboot and after ethtool -L, %.1f s and %.1f s\n", machine(m), first.Took.Seconds(), second.Took.Seconds())
-	return nil
+	return []line{row}, nil
 }

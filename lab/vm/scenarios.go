@@ -205,12 +205,20 @@ func table(outcomes []*scenarios.Outcome) error {
 
 // runCI is two kernels, igb and virtio: scenarios that are marked ci, and the matrix.
 func runCI(ctx context.Context, _ []string) error {
-	return everything(ctx, func(s scenarios.Scenario) bool { return s.CI }, ciMatrix, ciTruth, false)
+	return everything(ctx, func(s scenarios.Scenario) bool { return s.CI }, ciMatrix, ciTruth, ci)
 }
 
 func runAll(ctx context.Context, _ []string) error {
-	return everything(ctx, func(scenarios.Scenario) bool { return true }, fullMatrix(), fullTruth(), true)
+	return everything(ctx, func(scenarios.Scenario) bool { return true }, fullMatrix(), fullTruth(), full)
 }
+
+// extent is how much of the lab everything runs.
+type extent int
+
+const (
+	ci   extent = iota // what make check has time for
+	full               // also the tests of knobs on each driver, kill -9 and persist
+)
 
 // line is a row of the one table of everything.
 type line struct {
@@ -218,8 +226,20 @@ type line struct {
 	took                           time.Duration
 }
 
-// everything runs the matrix, the truth of the map and the chosen scenarios, and goes on after a failure.
-func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels, maps []qemu.Machine, tests bool) error {
+// verdictOf is the verdict of a run that ended with an error.
+func verdictOf(err error) string {
+	switch qemu.ExitCode(err) {
+	case qemu.ExitAssertion:
+		return string(scenarios.Fail)
+	case qemu.ExitUnavailable:
+		return string(scenarios.Unavailable)
+	}
+	return string(scenarios.Broken)
+}
+
+// everything runs the matrix, the truth of the map and the chosen scenarios, in full also kill -9 and persist, and
+// goes on after a failure. Its exit code is that of a failed assertion before that of a lab that could not run.
+func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels, maps []qemu.Machine, how extent) error {
 	start := time.Now()
 	all, err := scenarios.All()
 	if err != nil {
@@ -238,13 +258,23 @@ func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels
 	}
 	var worst error
 	var lines []line
-	for _, step := range []func() ([]line, error){
+	steps := []func() ([]line, error){
 		func() ([]line, error) { return l.matrix(ctx, kernels) },
-		func() ([]line, error) { return l.truth(ctx, maps, tests) },
+		func() ([]line, error) { return l.truth(ctx, maps, how == full) },
 		func() ([]line, error) { return l.run(ctx, chosen, false) },
-	} {
+	}
+	if how == full {
+		igb := qemu.Machine{NIC: "igb"}
+		steps = append(steps,
+			func() ([]line, error) { return l.persist(ctx, igb) },
+			func() ([]line, error) { return l.kill(ctx, igb, killRounds) })
+	}
+	for _, step := range steps {
 		more, err := step()
 		lines = append(lines, more...)
+		if qemu.ExitCode(err) == qemu.ExitUnavailable {
+			continue // its line says so
+		}
 		if err != nil && (worst == nil || qemu.ExitCode(err) == qemu.ExitAssertion) {
 			if worst != nil {
 				fmt.Fprintln(os.Stderr, "rxlab:", worst)
