@@ -41,7 +41,9 @@ func (v *view) buckets(device string) *collector.DeviceBuckets {
 	return nil
 }
 
-// fit is how a device's table fits the load of its buckets, in parts of all.
+// fit is how a device's table fits the load of its buckets, in parts of all packets: receive time would understate what
+// a busy queue carries, for its polls take more packets each, and that goes with the load wherever it moves. What a
+// CPU spends is told by its time (view.pressure).
 type fit struct {
 	b       *collector.DeviceBuckets
 	queues  map[int]float64 // load of each queue of the table
@@ -49,7 +51,6 @@ type fit struct {
 	bucket  int             // that carries most
 	biggest float64         // its load
 	fair    float64         // of a queue
-	weighed string          // by what
 }
 
 // margin is half of the 95 % interval of a share p of the packets seen.
@@ -60,7 +61,7 @@ func (f *fit) margin(p float64) float64 {
 // fits measures the table of a device against its buckets; false where either is not known, or the packets
 // do not follow the table.
 func (v *view) fits(device string) (fit, bool) {
-	f := fit{b: v.buckets(device), queues: map[int]float64{}, hottest: -1, weighed: "receive time"}
+	f := fit{b: v.buckets(device), queues: map[int]float64{}, hottest: -1}
 	table := v.table(device)
 	if f.b == nil || len(table) == 0 || len(f.b.Packets) != len(table) {
 		return fit{}, false
@@ -68,22 +69,15 @@ func (v *view) fits(device string) (fit, bool) {
 	if f.b.Compared >= leastSeen && part(f.b.Agreed, f.b.Compared) < 1-stray {
 		return fit{}, false
 	}
-	load := f.b.Time
 	var total uint64
-	for _, n := range load {
+	for _, n := range f.b.Packets {
 		total += n
-	}
-	if len(load) != len(table) || total == 0 {
-		load, total, f.weighed = f.b.Packets, 0, "packets"
-		for _, n := range load {
-			total += n
-		}
 	}
 	if total == 0 {
 		return fit{}, false
 	}
 	for i, q := range table {
-		w := part(load[i], total)
+		w := part(f.b.Packets[i], total)
 		f.queues[q] += w
 		if w > f.biggest {
 			f.biggest, f.bucket = w, i
@@ -238,15 +232,15 @@ func (v *view) tableLoad(r *Report, device string) (Finding, bool) {
 	hot := f.queues[f.hottest]
 	cpu := v.queueLoad(device).cpu(f.hottest)
 	if hot-f.margin(hot) < unfit*best {
-		r.checked("indirection table of %s fits its buckets: the hottest queue, rx-%d, has %s of the %s, and could not have less than %s", device, f.hottest, percent(hot), f.weighed, percent(best))
+		r.checked("indirection table of %s fits its buckets: the hottest queue, rx-%d, has %s of the packets, and could not have less than %s", device, f.hottest, percent(hot), percent(best))
 		return Finding{}, false
 	}
 	if v.pressure(cpu) < someLoad {
-		r.checked("indirection table of %s: rx-%d has %s of the %s where %s would do, and cpu %d has room (%s in receive softirq)", device, f.hottest, percent(hot), f.weighed, percent(best), cpu, percent(v.pressure(cpu)))
+		r.checked("indirection table of %s: rx-%d has %s of the packets where %s would do, and cpu %d has room (%s in receive softirq)", device, f.hottest, percent(hot), percent(best), cpu, percent(v.pressure(cpu)))
 		return Finding{}, false
 	}
 	x := Finding{ID: "RX201", Severity: v.bySeverity(cpu), Subject: device, Site: Site{Device: device, Queues: []int{f.hottest}, CPU: cpu},
-		Summary: fmt.Sprintf("the indirection table of %s fits what its buckets carry badly: rx-%d has %s of the %s, and by moving buckets no queue would need more than %s", device, f.hottest, percent(hot), f.weighed, percent(best)),
+		Summary: fmt.Sprintf("the indirection table of %s fits what its buckets carry badly: rx-%d has %s of the packets, and by moving buckets no queue would need more than %s", device, f.hottest, percent(hot), percent(best)),
 		Evidence: Evidence{{"busiest_queue", f.hottest}, {"busiest_queue_load_ratio", hot}, {"error_ratio", f.margin(hot)}, {"best_possible_ratio", best}, {"biggest_bucket", f.bucket}, {"biggest_bucket_load_ratio", f.biggest},
 			{"table_queues", len(f.queues)}, {"table_size", len(v.table(device))}, {"packets_seen", f.b.Seen}, {"hash", f.b.Hash}, v.carried(device), {"estimated", f.b.Hash == collector.HashEstimated}},
 		Remedy:   fmt.Sprintf("a table that levels the load with few moves: rxsteer plan %s", device),

@@ -77,7 +77,13 @@ func TestSpread(t *testing.T) {
 		in              *world
 	}{
 		// RX201
-		{"buckets that could be levelled", "RX201 warning eth0 []", "rx-0 has 55 % of the receive time, and by moving buckets no queue would need more than 25 %", four(0.45, 0.12, 0.12, 0.12).loads(skew(0.55))},
+		{"buckets that could be levelled", "RX201 warning eth0 []", "rx-0 has 55 % of the packets, and by moving buckets no queue would need more than 25 %", four(0.45, 0.12, 0.12, 0.12).loads(skew(0.55))},
+		// The queue's polls batch, so that its half of the packets takes a quarter of the receive time.
+		{"of which the time says little, for busy polls are cheaper", "RX201 warning eth0 []", "rx-0 has 50 % of the packets", four(0.45, 0.45, 0.45, 0.45).loads(skew(0.5)).but(func(w *world) {
+			for i := range w.Sample.Buckets[0].Time {
+				w.Sample.Buckets[0].Time[i] = 1e6
+			}
+		})},
 		{"and its CPU is hot", "RX201 warning eth0 [RX101]", "rxsteer plan eth0", four(0.8, 0.2, 0.2, 0.2).loads(skew(0.55))},
 		{"its CPU has some room", "RX201 info eth0 []", "", four(0.15, 0.05, 0.05, 0.05).loads(skew(0.55))},
 		{"its CPU has all room", "", "and cpu 0 has room", four(0.08, 0.02, 0.02, 0.02).loads(skew(0.55))},
@@ -94,6 +100,11 @@ func TestSpread(t *testing.T) {
 
 		// RX205
 		{"a lone elephant", "RX205 warning eth0 [RX101]", "no table, key or rule splits a flow", four(0.9, 0.05, 0.05, 0.05).loads(one(4, 0.8)).big(4, 1, 78_000, 6)},
+		{"of which the time says little", "RX205 warning eth0 [RX101]", "is 34 % of the packets of eth0", four(0.9, 0.9, 0.9, 0.9).loads(one(4, 0.35)).big(4, 1, 34_000, 6).but(func(w *world) {
+			for i := range w.Sample.Buckets[0].Time {
+				w.Sample.Buckets[0].Time[i] = 1e6
+			}
+		})},
 		{"and mice in its queue", "RX205 warning eth0 [RX101]", "first the other flows of rx-0", four(0.9, 0.1, 0.1, 0.1).loads(one(4, 0.6)).big(4, 1, 58_000, 6)},
 		{"its reader is where it is polled", "RX205 warning eth0 [RX101]", "Its reader runs on cpu 0, too", four(0.9, 0.05, 0.05, 0.05).loads(one(4, 0.8)).big(4, 1, 78_000, 0)},
 		{"two in one bucket", "RX205 warning eth0 [RX101]", "a rule for one of them (ethtool -N eth0 flow-type tcp4", four(0.9, 0.05, 0.05, 0.05).loads(one(4, 0.8)).big(4, 1, 40_000, 6).big(4, 2, 39_000, 6)},
