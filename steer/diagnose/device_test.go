@@ -52,7 +52,7 @@ func TestDeviceFindings(t *testing.T) {
 		{"one cause explains its ring drops", oneQueue().counts("eth0", port("rx_missed_errors", nic.RingDrops, 90000)), "RX301 warning eth0 [RX101 RX402]", ""},
 		{"and its pause frames", oneQueue().counts("eth0", port("tx_flow_control_xoff", nic.PauseSent, 9000)), "RX301 warning eth0 [RX101 RX404]", ""},
 		{"another device's drops stay its own", oneQueue().nic("eth1", nic.Physical, 4).carry("eth1", 900000).counts("eth1", port("rx_missed_errors", nic.RingDrops, 5000)),
-			"RX301 warning eth0 [RX101]\nRX402 warning eth1 []", ""},
+			"RX402 warning eth1 []\nRX301 warning eth0 [RX101]", ""},
 		{"drops by the kernel's own counter", newWorld(4).nic("eth0", nic.Physical, 4).carry("eth0", 900000).but(func(w *world) { w.Sample.Devices[0].RXMissed = 5000 }),
 			"RX402 warning eth0 []", "rx_missed_errors"},
 		{"not asked for", newWorld(4).nic("eth0", nic.Physical, 4).carry("eth0", 900000).counts("eth0", port("rx_missed_errors", nic.RingDrops, 5000)).but(func(w *world) { w.Devices = []string{"eth7"} }), "", ""},

@@ -117,9 +117,7 @@ func Diagnose(in Input) *Report {
 	}
 	v.shares(r)
 	v.note901(r)
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
-		return cmp.Or(-cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Subject, b.Subject))
-	})
+	v.order(r.Findings)
 	return r
 }
 
