@@ -169,7 +169,7 @@ func (m *maker) steady(f diagnose.Finding) {
 func (m *maker) merge(f diagnose.Finding) {
 	dev := f.Site.Device
 	rate, _ := fact(f, "irqs_per_s")
-	cost, _ := fact(f, "estimated_cost_of_cpu_ratio")
+	cost, _ := fact(f, "cost_of_cpu_ratio")
 	if m.p.Goal == Latency {
 		m.p.reason("%s of %s: goal latency leaves it: an interrupt for each packet is what keeps it from waiting (%s of a CPU)", f.ID, f.Subject, percent(cost))
 		return
