@@ -180,3 +180,36 @@ func TestSafetyNamesTests(t *testing.T) {
 		t.Errorf("%d promises read: the reading is broken", promises)
 	}
 }
+
+// The planner reads a finding's numbers by name, and a name that diagnosis no longer gives reads as nothing.
+func TestPlanReadsFactsThatDiagnoseGives(t *testing.T) {
+	source := func(room string) string {
+		files, err := filepath.Glob(filepath.Join(room, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(b)
+		}
+		return all.String()
+	}
+	given := source("steer/diagnose")
+	reads := regexp.MustCompile(`(?:fact\(f, |Evidence\.Get\()"([a-z0-9_]+)"`).FindAllStringSubmatch(source("steer/plan"), -1)
+	if len(reads) < 20 {
+		t.Fatalf("found %d facts that the planner reads, the search is broken", len(reads))
+	}
+	for _, r := range reads {
+		events := strings.TrimSuffix(r[1], "_per_s")
+		if !strings.Contains(given, `{"`+r[1]+`"`) && !strings.Contains(given, `howOften("`+events+`"`) {
+			t.Errorf("steer/plan reads the fact %q, which steer/diagnose does not give", r[1])
+		}
+	}
+}
