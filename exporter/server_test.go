@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestDegradedIsVisible(t *testing.T) {
 			return map[string]string{"writing": "read-only file system", "buckets": "no BTF"}
 		}}
 	web.Ready()
-	for path, want := range map[string]string{"/readyz": "ready, degraded:\nbuckets: no BTF\nwriting: read-only file system\n", "/debug/pprof/cmdline": "exporter"} {
+	for path, want := range map[string]string{"/readyz": "ready, degraded:\nbuckets: no BTF\nwriting: read-only file system\n", "/debug/pprof/cmdline": os.Args[0]} {
 		w := httptest.NewRecorder()
 		web.Handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if w.Code != 200 || !strings.Contains(w.Body.String(), want) {
