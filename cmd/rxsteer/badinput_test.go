@@ -97,6 +97,21 @@ func TestBadState(t *testing.T) {
 		}
 		r.rxsteer(r.apply(r.plan(nil))...).want(t, exitOK)
 	})
+	t.Run("only what was interrupted", func(t *testing.T) {
+		r := newRig(t)
+		r.rxsteer("rollback", "--interrupted", "--state-dir", r.dir).want(t, exitOK)
+		r.rxsteer(r.apply(r.plan(nil))...).want(t, exitOK)
+		r.rxsteer("rollback", "--interrupted", "3", "--state-dir", r.dir).want(t, exitUsage, "takes no ID")
+		r.rxsteer("rollback", "--interrupted", "--state-dir", r.dir).want(t, exitOK)
+		if r.rps() != "1" || r.history()[0].State != apply.Kept {
+			t.Errorf("what was kept: mask %q, %+v", r.rps(), r.history())
+		}
+		edit(r, func(b []byte) []byte { return b[:len(b)-9] })
+		r.rxsteer("rollback", "--interrupted", "--state-dir", r.dir).want(t, exitOK)
+		if r.rps() != "" || r.history()[0].State != apply.RolledBack {
+			t.Errorf("what was killed: mask %q, %+v", r.rps(), r.history())
+		}
+	})
 	t.Run("journal broken in the middle", func(t *testing.T) {
 		r := newRig(t)
 		r.rxsteer(r.apply(r.plan(nil))...).want(t, exitOK)

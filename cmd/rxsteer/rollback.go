@@ -48,19 +48,21 @@ waits. When its time ran out it is undone and cannot be confirmed.`,
 
 func rollbackCommand(e *env) *cobra.Command {
 	var dir string
-	var original bool
+	var original, interrupted bool
 	c := &cobra.Command{
 		Use:   "rollback [ID]",
 		Short: "Undo a change: each value that still is ours is put back exactly",
 		Long: `Undo a change: each value it set is put back to what it was, if it still is the
 value that was set; what somebody else has changed since is left alone and
 listed. Without ID it is the last change. --original undoes every change of this
-boot, newest first. A run that was killed in the middle is undone the same way.
+boot, newest first. A run that was killed in the middle is undone the same way;
+--interrupted undoes nothing else, and is what the agent's unit runs after it ended.
 
 Exit status 4 says that something could not be put back.`,
 		Example: `  rxsteer rollback
   rxsteer rollback 3
-  rxsteer rollback --original`,
+  rxsteer rollback --original
+  rxsteer rollback --interrupted`,
 		GroupID:           groupSteer,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeTransactions(&dir, apply.Kept, apply.Unconfirmed, apply.Partial, apply.Applying),
@@ -68,19 +70,36 @@ Exit status 4 says that something could not be put back.`,
 	addStateDir(c, &dir)
 	out := addOutput(c, "json")
 	c.Flags().BoolVar(&original, "original", false, "undo every change of this boot")
+	c.Flags().BoolVar(&interrupted, "interrupted", false, "undo only what a killed run left in the middle")
+	c.MarkFlagsMutuallyExclusive("original", "interrupted")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
-		if original && len(args) > 0 {
+		switch {
+		case original && len(args) > 0:
 			return usage("--original undoes all: it takes no ID")
+		case interrupted && len(args) > 0:
+			return usage("--interrupted takes no ID: what was killed is undone whole")
 		}
-		return e.rollback(c.Context(), dir, first(args), original, out.format == "json")
+		if interrupted { // a sandbox that steers nothing can keep no journal, and has nothing to undo
+			txs, _, err := apply.History(dir)
+			if err != nil {
+				return applyFailure(err)
+			}
+			if !slices.ContainsFunc(txs, func(t apply.Transaction) bool { return t.InFlight() }) {
+				if out.format == "json" {
+					return printJSON(e.stdout, []applyDoc{})
+				}
+				return nil
+			}
+		}
+		return e.rollback(c.Context(), dir, first(args), original, interrupted, out.format == "json")
 	}
 	return c
 }
 
-func (e *env) rollback(ctx context.Context, dir, id string, original, asJSON bool) error {
+func (e *env) rollback(ctx context.Context, dir, id string, original, interrupted, asJSON bool) error {
 	h, err := e.openHost()
 	if err != nil {
 		return err
@@ -94,7 +113,7 @@ func (e *env) rollback(ctx context.Context, dir, id string, original, asJSON boo
 	results, err := engine.Recover()
 	recovered := slices.ContainsFunc(results, func(r *apply.Result) bool { return id == "" || r.ID == id })
 	switch {
-	case err != nil:
+	case err != nil || interrupted:
 	case original:
 		var more []*apply.Result
 		more, err = engine.RollbackOriginal()

@@ -89,6 +89,9 @@ type putBack struct {
 	from, to knob.Value
 }
 
+// InFlight reports whether it was neither kept nor undone: it runs, waits to be confirmed, or its run died.
+func (t *Transaction) InFlight() bool { return !t.finished() }
+
 // finished reports whether nothing is in flight.
 func (t *Transaction) finished() bool {
 	return t.State == Kept || t.State == RolledBack || t.State == Partial
