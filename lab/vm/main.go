@@ -122,11 +122,12 @@ func boot(ctx context.Context, args []string) error {
 	set.Var(&bin, "bin", "static program for the guest (may be repeated)")
 	cmd := set.String("cmd", "", "what the guest runs")
 	script := set.String("script", "", "file with what the guest runs")
+	root := set.String("root", "", "tar archive of another system, which boots with its own init")
 	timeout := set.Duration("timeout", 5*time.Minute, "when a guest counts as hung")
 	if err := set.Parse(args); err != nil {
 		return flag.ErrHelp
 	}
-	job := qemu.Job{Script: *cmd, Bin: bin, Timeout: *timeout, Output: os.Stdout}
+	job := qemu.Job{Script: *cmd, Bin: bin, Root: *root, Timeout: *timeout, Output: os.Stdout}
 	if *script != "" {
 		b, err := os.ReadFile(*script)
 		if err != nil {

@@ -26,6 +26,9 @@ type Job struct {
 	Script string
 	// Bin are static programs to put on the guest's and the sender's PATH.
 	Bin []string
+	// Root, a tar archive, is the file system of another system: it is unpacked into memory and its own init boots it.
+	// The script then runs with its programs as the unit lab-job.service, and Bin is not there.
+	Root string
 	// Timeout is when QEMU is killed, counted from its start; 0 is five minutes.
 	Timeout time.Duration
 	// Output gets the script's output while it runs; nil drops it.
@@ -111,6 +114,11 @@ func (r *run) fill(job Job) error {
 	if err := os.WriteFile(filepath.Join(r.share, "out"), nil, 0o644); err != nil {
 		return labFailed("write the job: %v", err)
 	}
+	if job.Root != "" {
+		if err := r.fillRoot(job.Root); err != nil {
+			return err
+		}
+	}
 	for _, b := range job.Bin {
 		data, err := os.ReadFile(b)
 		if err == nil {
@@ -121,6 +129,44 @@ func (r *run) fill(job Job) error {
 		}
 	}
 	return nil
+}
+
+// rootUnit runs the job in a system with an init of its own.
+const rootUnit = `[Unit]
+Description=the lab's job
+After=multi-user.target
+[Service]
+Type=exec
+WorkingDirectory=/share
+StandardInput=null
+StandardOutput=append:/share/out
+StandardError=append:/share/out
+ExecStart=/bin/bash -c "/bin/bash /share/job; echo $$? >/share/rc"
+ExecStopPost=/bin/sync
+SuccessAction=poweroff-immediate
+FailureAction=poweroff-immediate
+[Install]
+WantedBy=multi-user.target
+`
+
+// fillRoot links the archive into the share and adds the unit that runs the job.
+func (r *run) fillRoot(root string) error {
+	dir, err := os.MkdirTemp(r.dir, "root.")
+	if err != nil {
+		return labFailed("prepare the guest's root: %v", err)
+	}
+	units, wants := filepath.Join(dir, "etc/systemd/system"), filepath.Join(dir, "etc/systemd/system/multi-user.target.wants")
+	if err := os.MkdirAll(wants, 0o755); err != nil {
+		return labFailed("prepare the guest's root: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(units, "lab-job.service"), []byte(rootUnit), 0o644); err != nil {
+		return labFailed("prepare the guest's root: %v", err)
+	}
+	if err := os.Symlink("../lab-job.service", filepath.Join(wants, "lab-job.service")); err != nil {
+		return labFailed("prepare the guest's root: %v", err)
+	}
+	_, err = output(exec.Command("bash", "-c", `set -e; cp "$1" "$2"; tar rf "$2" --owner=0 --group=0 -C "$3" etc`, "root", root, filepath.Join(r.share, "root.tar"), dir))
+	return err
 }
 
 // connect makes the sender's side of the wires.
@@ -231,7 +277,7 @@ func (r *run) collect(res *Result) error {
 	}
 	res.Files = map[string][]byte{}
 	for _, f := range files {
-		if !f.Type().IsRegular() {
+		if !f.Type().IsRegular() || f.Name() == "root.tar" {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(r.share, f.Name()))
