@@ -34,14 +34,15 @@ func startAgent(t *testing.T, cmd *exec.Cmd) (url string, rest func() string) {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(stderr)
-	line, err := r.ReadString('\n')
-	if err != nil {
-		t.Fatalf("the agent said %q, then: %v", line, err)
-	}
-	m := regexp.MustCompile(`url=(http://\S+)/metrics`).FindStringSubmatch(line)
-	if m == nil {
-		text, _ := io.ReadAll(r)
-		t.Fatalf("no address in %s%s", line, text)
+	var said strings.Builder
+	var m []string
+	for m == nil { // what does not work here is said before
+		line, err := r.ReadString('\n')
+		said.WriteString(line)
+		if err != nil {
+			t.Fatalf("the agent said %q, then: %v", said.String(), err)
+		}
+		m = regexp.MustCompile(`url=(http://\S+)/metrics`).FindStringSubmatch(line)
 	}
 	return m[1], func() string {
 		text, err := io.ReadAll(r)
