@@ -33,7 +33,7 @@ func prometheus(t *testing.T, name string) string {
 
 func TestRules(t *testing.T) {
 	promtool := prometheus(t, "promtool")
-	for _, args := range [][]string{{"check", "rules", "rules.yaml"}, {"test", "rules", "rules_test.yaml"}} {
+	for _, args := range [][]string{{"check", "rules", "rules.yaml"}, {"test", "rules", "rules_test.yaml"}, {"check", "rules", "fleet.yaml"}, {"test", "rules", "fleet_test.yaml"}} {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
 		cmd.Dir = "prometheus"
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -259,7 +259,11 @@ func TestMetricsOfRulesAndDashboardExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	used := regexp.MustCompile(`\brxsteer_[a-z_]+`).FindAllString(strings.Join(dashboardQueries(t), "\n")+string(rules), -1)
+	fleet, err := os.ReadFile("prometheus/fleet.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := regexp.MustCompile(`\brxsteer_[a-z_]+`).FindAllString(strings.Join(dashboardQueries(t), "\n")+string(rules)+string(fleet), -1)
 	if len(used) < 30 {
 		t.Fatalf("found %d names", len(used))
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/bpf"
+	"github.com/rxsteer/rxsteer/internal/host"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/steer/apply"
 )
@@ -137,7 +138,7 @@ func (e *env) examine(ctx context.Context, h *hostRooms) (*doctorDoc, error) {
 	for _, c := range settingChecks(snap) {
 		add(c)
 	}
-	for _, c := range append(writeChecks(snap), e.journalChecks()...) {
+	for _, c := range append(e.writeChecks(snap), e.journalChecks()...) {
 		add(c)
 	}
 	return doc, nil
@@ -269,7 +270,7 @@ func settingChecks(snap *knob.Snapshot) []check {
 }
 
 // writeChecks asks, without writing, whether this process may write settings and the journal.
-func writeChecks(snap *knob.Snapshot) []check {
+func (e *env) writeChecks(snap *knob.Snapshot) []check {
 	files := []struct{ file, lost string }{
 		{"/proc/sys/net/core/netdev_budget", "sysctls cannot be changed"},
 		{filepath.Dir(apply.DefaultDir), "no journal can be kept, so nothing can be changed"},
@@ -280,7 +281,11 @@ func writeChecks(snap *knob.Snapshot) []check {
 	var out []check
 	for _, f := range files {
 		c := check{Area: areaChange, Name: "write " + f.file, OK: true}
-		if err := unix.Access(f.file, unix.W_OK); err != nil {
+		at := f.file
+		if o, ok := e.fs.(host.OS); ok {
+			at = o.Path(at)
+		}
+		if err := unix.Access(at, unix.W_OK); err != nil {
 			c.OK, c.Why, c.Lost = false, err.Error(), f.lost
 			if errors.Is(err, unix.EACCES) {
 				c.Grant = "sudo rxsteer …"

@@ -34,13 +34,14 @@ const defaultWidth = 100
 
 func newEnv() *env {
 	e := &env{
-		args:      os.Args[1:],
-		stdin:     os.Stdin,
-		stdout:    os.Stdout,
-		stderr:    os.Stderr,
-		getenv:    os.Getenv,
-		now:       time.Now,
-		fs:        host.OS{},
+		args:   os.Args[1:],
+		stdin:  os.Stdin,
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		getenv: os.Getenv,
+		now:    time.Now,
+		// In a container the host's own trees are mounted elsewhere: the runtime hides parts of the container's.
+		fs:        host.OS{Proc: os.Getenv("RXSTEER_PROC"), Sys: os.Getenv("RXSTEER_SYS")},
 		stdinTTY:  term.IsTerminal(int(os.Stdin.Fd())),
 		stdoutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		stderrTTY: term.IsTerminal(int(os.Stderr.Fd())),

@@ -38,7 +38,8 @@ type OS struct {
 	Sys  string // "" means Root + "/sys"
 }
 
-func (o OS) path(p string) string {
+// Path is where a path of the host is in this process's tree.
+func (o OS) Path(p string) string {
 	p = filepath.Join("/", p) // no way out of the roots by ".."
 	switch {
 	case o.Proc != "" && (p == "/proc" || strings.HasPrefix(p, "/proc/")):
@@ -50,11 +51,11 @@ func (o OS) path(p string) string {
 	}
 }
 
-func (o OS) ReadFile(p string) ([]byte, error)       { return os.ReadFile(o.path(p)) }
-func (o OS) ReadDir(p string) ([]fs.DirEntry, error) { return os.ReadDir(o.path(p)) }
-func (o OS) Readlink(p string) (string, error)       { return os.Readlink(o.path(p)) }
+func (o OS) ReadFile(p string) ([]byte, error)       { return os.ReadFile(o.Path(p)) }
+func (o OS) ReadDir(p string) ([]fs.DirEntry, error) { return os.ReadDir(o.Path(p)) }
+func (o OS) Readlink(p string) (string, error)       { return os.Readlink(o.Path(p)) }
 func (o OS) WriteFile(p string, data []byte) (err error) {
-	f, err := os.OpenFile(o.path(p), os.O_WRONLY, 0)
+	f, err := os.OpenFile(o.Path(p), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -70,9 +71,9 @@ func (o OS) WriteFile(p string, data []byte) (err error) {
 		case err == syscall.EINTR && n <= 0:
 			continue
 		case err != nil:
-			return &fs.PathError{Op: "write", Path: o.path(p), Err: err}
+			return &fs.PathError{Op: "write", Path: o.Path(p), Err: err}
 		case n < len(data):
-			return &fs.PathError{Op: "write", Path: o.path(p), Err: io.ErrShortWrite}
+			return &fs.PathError{Op: "write", Path: o.Path(p), Err: io.ErrShortWrite}
 		}
 		return nil
 	}

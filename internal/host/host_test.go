@@ -29,8 +29,8 @@ func TestOSPaths(t *testing.T) {
 		{OS{Proc: "/p"}, "/proc/../../etc/passwd", "/etc/passwd"},
 	}
 	for _, tt := range tests {
-		if got := tt.os.path(tt.path); got != tt.want {
-			t.Errorf("%+v.path(%q) = %q, want %q", tt.os, tt.path, got, tt.want)
+		if got := tt.os.Path(tt.path); got != tt.want {
+			t.Errorf("%+v.Path(%q) = %q, want %q", tt.os, tt.path, got, tt.want)
 		}
 	}
 }
