@@ -170,7 +170,7 @@ func rights(c *core.Container) []string {
 
 var (
 	observing = []string{"BPF", "PERFMON", "SYSLOG", "/host/proc ro", "/host/sys ro", "/etc/rxsteer ro"}
-	steering = []string{"BPF", "PERFMON", "SYSLOG", "NET_ADMIN", "/host/proc rw", "/host/sys rw", "/etc/rxsteer ro", "/run/rxsteer rw"}
+	steering  = []string{"BPF", "PERFMON", "SYSLOG", "NET_ADMIN", "/host/proc rw", "/host/sys rw", "/etc/rxsteer ro", "/run/rxsteer rw"}
 )
 
 const named = "devices: [{name: eth0, policy: {cpus: 0-7}}, {name: eth1, mode: advise}]\n"
