@@ -6,5 +6,5 @@
 // touches the kernel and any number of scrapers see the same figures.
 //
 // It refuses to decide anything and to read anything but Samples. The number of
-// series is bounded: see MaxSeries.
+// series is bounded: see Limits.
 package exporter

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -69,6 +70,8 @@ type Exporter struct {
 	missing []collector.Unmeasured
 	self    selfTotals
 	packets packets
+
+	textSize atomic.Int64 // bytes of the last scrape in text
 }
 
 // New makes an Exporter for Samples read in the network namespace with this inode.
@@ -256,15 +259,25 @@ func entry[K comparable, T any](m map[K]*T, k K) *T {
 
 // Describe implements prometheus.Collector.
 func (e *Exporter) Describe(ch chan<- *prometheus.Desc) {
+	bulk{e}.Describe(ch)
+	rest{e}.Describe(ch)
+}
+
+// Describe implements prometheus.Collector.
+func (bulk) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, napiFamilies)
 	describe(ch, cpuFamilies)
 	describe(ch, irqFamilies)
+	for _, f := range cpuSplits {
+		ch <- f.desc()
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (rest) Describe(ch chan<- *prometheus.Desc) {
 	describe(ch, deviceFamilies)
 	describe(ch, selfFamilies)
 	for _, f := range histogramFamilies {
-		ch <- f.desc()
-	}
-	for _, f := range cpuSplits {
 		ch <- f.desc()
 	}
 	ch <- sampledDesc
@@ -283,23 +296,22 @@ func describe[T any](ch chan<- *prometheus.Desc, fs []family[T]) {
 
 // Collect implements prometheus.Collector.
 func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
+	bulk{e}.Collect(ch)
+	rest{e}.Collect(ch)
+}
+
+// Label values of the families that grow with the host, in the order of their names.
+func napiValues(k napiKey) []string { return []string{k.device, number(k.queue), number(k.cpu)} }
+func cpuValues(cpu int) []string    { return []string{number(cpu)} }
+func irqValues(k irqKey) []string   { return []string{number(k.irq), k.action, number(k.cpu)} }
+
+// Collect implements prometheus.Collector.
+func (b bulk) Collect(ch chan<- prometheus.Metric) {
+	e := b.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	collect(ch, e.timed, napiFamilies, e.napis, func(k napiKey) []string {
-		return []string{k.device, number(k.queue), number(k.cpu)}
-	})
-	for _, f := range histogramFamilies {
-		desc := f.desc()
-		for k, t := range e.hists {
-			m := f.metric(desc, k, t)
-			if e.limits.Native && f.scale != 1 {
-				h, _ := f.value(t)
-				m = nativeToo{m, h}
-			}
-			ch <- m
-		}
-	}
-	collect(ch, e.timed, cpuFamilies, e.cpus, func(cpu int) []string { return []string{number(cpu)} })
+	collect(ch, e.timed, napiFamilies, e.napis, napiValues)
+	collect(ch, e.timed, cpuFamilies, e.cpus, cpuValues)
 	for _, f := range cpuSplits {
 		if f.timed && !e.timed {
 			continue
@@ -311,9 +323,25 @@ func (e *Exporter) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	collect(ch, e.timed, irqFamilies, e.irqs, func(k irqKey) []string {
-		return []string{number(k.irq), k.action, number(k.cpu)}
-	})
+	collect(ch, e.timed, irqFamilies, e.irqs, irqValues)
+}
+
+// Collect implements prometheus.Collector.
+func (r rest) Collect(ch chan<- prometheus.Metric) {
+	e := r.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, f := range histogramFamilies {
+		desc := f.desc()
+		for k, t := range e.hists {
+			m := f.metric(desc, k, t)
+			if e.limits.Native && f.scale != 1 {
+				h, _ := f.value(t)
+				m = nativeToo{m, h}
+			}
+			ch <- m
+		}
+	}
 	collect(ch, e.timed, deviceFamilies, e.devices, func(name string) []string { return []string{name} })
 	collect(ch, e.timed, selfFamilies, map[struct{}]*selfTotals{{}: &e.self}, func(struct{}) []string { return nil })
 	e.collectPackets(ch)

@@ -41,6 +41,7 @@ var (
 // napiTotals is everything polled for one device and queue on one CPU.
 type napiTotals struct {
 	polls, packets, ns, full, empty, busy uint64
+	labels                                string // as text, once made; see text.go
 }
 
 var napiFamilies = []family[napiTotals]{
@@ -92,6 +93,7 @@ func (f histogramFamily) desc() *prometheus.Desc {
 // cpuTotals is what one CPU did. Backlog is a level.
 type cpuTotals struct {
 	collector.CPU
+	labels string
 }
 
 var cpuFamilies = []family[cpuTotals]{
@@ -161,7 +163,10 @@ func perContext(value func(*cpuTotals, int) float64) []cpuPart {
 }
 
 // irqTotals is one interrupt line on one CPU.
-type irqTotals struct{ count, ns uint64 }
+type irqTotals struct {
+	count, ns uint64
+	labels    string
+}
 
 var irqFamilies = []family[irqTotals]{
 	{"interrupts_total", "Interrupts handled.", false, irqLabels,

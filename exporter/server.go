@@ -18,13 +18,16 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/exporter-toolkit/web"
 	"golang.org/x/net/netutil"
 )
 
 // Web serves the metrics and what else an agent shows over HTTP.
 type Web struct {
+	// Gatherer is all metrics but the Bulk of Exporter, where there is one.
 	Gatherer prometheus.Gatherer
+	Exporter *Exporter
 	// Healthy is nil while samples arrive, else why not.
 	Healthy func() error
 	// Degraded is what does not work and why; nil: nothing.
@@ -53,6 +56,7 @@ type Page struct {
 const (
 	maxConnections = 64
 	maxScrapes     = 4
+	scrapeTime     = 10 * time.Second
 )
 
 // Ready says that /readyz may answer well from now on.
@@ -61,11 +65,7 @@ func (w *Web) Ready() { w.ready.Store(true) }
 // Handler answers /metrics, /healthz, /readyz, the pages, and /debug/pprof where it is switched on.
 func (w *Web) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(w.Gatherer, promhttp.HandlerOpts{
-		MaxRequestsInFlight: maxScrapes,
-		Timeout:             10 * time.Second,
-		EnableOpenMetrics:   true,
-	}))
+	mux.Handle("GET /metrics", w.metrics())
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) {
 		if err := w.Healthy(); err != nil {
 			http.Error(rw, err.Error(), http.StatusServiceUnavailable)
@@ -95,6 +95,40 @@ func (w *Web) Handler() http.Handler {
 		fmt.Fprint(rw, index+"</ul>")
 	})
 	return mux
+}
+
+// metrics answers a scrape: in text, or by the library in protocol buffers, which native histograms need.
+func (w *Web) metrics() http.Handler {
+	all := w.Gatherer
+	if w.Exporter != nil {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(w.Exporter.Bulk())
+		all = prometheus.Gatherers{w.Gatherer, reg}
+	}
+	library := promhttp.HandlerFor(all, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, Timeout: scrapeTime, EnableOpenMetrics: true})
+	if w.Exporter == nil {
+		return library
+	}
+	running := make(chan struct{}, maxScrapes)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeProtoDelim {
+			library.ServeHTTP(rw, r)
+			return
+		}
+		select {
+		case running <- struct{}{}:
+		default:
+			http.Error(rw, "more scrapes at once than are answered", http.StatusServiceUnavailable)
+			return
+		}
+		text, err := w.Exporter.text(w.Gatherer)
+		<-running // whoever takes long to read it is in nobody's way
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		sendText(rw, r, text)
+	})
 }
 
 // readyz answers 503 before the first sample and when none arrive, else 200 with a line for each thing that does not work.

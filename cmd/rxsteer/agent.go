@@ -225,7 +225,7 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 	}
 	metrics := exporter.New(h.netns(), exporter.Limits{Series: c.Metrics.Series, Elephants: c.Metrics.Elephants, PerCPU: c.Metrics.PerCPU, Stages: c.Metrics.Stages, Native: c.Metrics.Native}, f.names...)
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(metrics, exporter.NewLoop(state.view(loop)), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(metrics.Rest(), exporter.NewLoop(state.view(loop)), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var last atomic.Int64 // ns since the start, of the last sample: a step of the clock is no silence
 	begun := time.Now()
 	healthy := func() error {
@@ -235,7 +235,7 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		return nil
 	}
 	hands.buckets = metrics.AddBuckets
-	web := exporter.Web{Gatherer: reg, Healthy: healthy, Degraded: state.degraded, Pprof: c.Pprof, Config: f.webConfig, Log: log}
+	web := exporter.Web{Gatherer: reg, Exporter: metrics, Healthy: healthy, Degraded: state.degraded, Pprof: c.Pprof, Config: f.webConfig, Log: log}
 
 	var profiles profiles
 	if c.Profile && c.Level > 0 && f.config != "" {
