@@ -118,7 +118,7 @@ func (h *host) facts() Facts {
 		h.began = time.Now().Add(-40 * time.Second)
 	}
 	return Facts{Host: "demo", Kernel: "6.18.0", NICs: []nic.NIC{n}, Topology: t, Snapshot: snap, Report: report, Plan: &plan.Plan{Changes: []plan.Change{change}},
-		History: []apply.Transaction{{ID: "3", Begun: h.began, Ended: h.began.Add(10 * time.Second), State: apply.Kept, Why: "the hottest CPU fell from 97 % to 88 %", Plan: &plan.Plan{Changes: []plan.Change{change}}}}}
+		History: []apply.Transaction{{ID: "3", Begun: h.began, Ended: h.began.Add(10 * time.Second), State: apply.Kept, Why: "the hottest CPU fell from 97 % to 88 %", Verdict: &apply.Verdict{Word: apply.Better, Measures: []apply.Measure{{Name: "hottest_cpu_ratio", Before: 0.97, After: 0.88, Significant: true}}}, Plan: &plan.Plan{Changes: []plan.Change{change}}}}}
 }
 
 // agent is the server under a real listener that can go away and come back on its address.
@@ -272,7 +272,7 @@ func TestPageInABrowser(t *testing.T) {
 		text("#status", &status), text("#tiles", &tiles), text("#queue-table tbody tr", &queues), text("#finding-list", &findings),
 		// Down the page, so that every view is drawn.
 		chromedp.Evaluate(`new Promise(async done => { for (const s of document.querySelectorAll("section")) { s.scrollIntoView({behavior: "instant"}); await new Promise(r => setTimeout(r, 150)); } scrollTo({top: 0, behavior: "instant"}); done(true); })`, nil, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }),
-		until(`document.querySelectorAll("#sankey path").length >= 16 && document.querySelectorAll("#table-list canvas").length === 2 && document.querySelectorAll("#flow-table tbody tr").length === 6 && document.querySelectorAll("#stage-table tbody tr").length === 9`),
+		until(`document.querySelectorAll("#sankey path").length >= 16 && document.querySelectorAll("#table-list canvas").length === 2 && document.querySelectorAll("#flow-table tbody tr").length === 6 && document.querySelectorAll("#stage-table tbody tr").length === 9 && document.getElementById("deeds").textContent.includes("significant")`),
 		text("#flow-table", &flows), chromedp.OuterHTML("body", &html, chromedp.ByQuery),
 		shot("page-light.png"),
 	)

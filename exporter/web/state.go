@@ -111,6 +111,8 @@ type deed struct {
 	State   string   `json:"state"`
 	Why     string   `json:"why"`
 	Changes []string `json:"changes"`
+	// Effect is measure, before, after; "significant" where the difference is.
+	Effect [][4]string `json:"effect,omitempty"`
 }
 
 // stateOf draws facts up for the page.
@@ -188,7 +190,23 @@ func deedOf(t *apply.Transaction) deed {
 	for _, c := range t.Plan.Changes {
 		d.Changes = append(d.Changes, string(c.Knob)+" of "+string(c.Target)+": "+clip(c.From.String())+" → "+clip(c.To.String()))
 	}
+	if t.Verdict != nil {
+		for _, m := range t.Verdict.Measures {
+			word := ""
+			if m.Significant {
+				word = "significant"
+			}
+			d.Effect = append(d.Effect, [4]string{m.Name, figure(m.Before), figure(m.After), word})
+		}
+	}
 	return d
+}
+
+func figure(x float64) string {
+	if x != 0 && x < 10 && x > -10 {
+		return fmt.Sprintf("%.3f", x)
+	}
+	return fmt.Sprintf("%.0f", x)
 }
 
 // longest is how much of a value is shown in a sentence; a table has its own drawing.

@@ -239,7 +239,7 @@ func (e *Engine) keep(ctx context.Context, r *running, before, after []*collecto
 	if ctx.Err() != nil {
 		return e.undo(r.t, res, "interrupted")
 	}
-	state := record{Type: recState, TX: r.t.ID, State: Kept, Why: "applied"}
+	state := record{Type: recState, TX: r.t.ID, State: Kept, Why: "applied", Verdict: res.Verdict}
 	if res.Verdict != nil {
 		state.Why = string(res.Verdict.Word) + ": " + res.Verdict.Why
 	}
@@ -909,7 +909,7 @@ func (e *Engine) undo(t *Transaction, res *Result, why string) (*Result, error) 
 	if len(res.Left) > 0 {
 		res.State = Partial
 	}
-	err := e.j.append(record{Type: recState, TX: t.ID, State: res.State, Why: why, Left: res.Left})
+	err := e.j.append(record{Type: recState, TX: t.ID, State: res.State, Why: why, Left: res.Left, Verdict: res.Verdict})
 	if err != nil {
 		return res, fmt.Errorf("roll back of transaction %s is done but not recorded: %w", t.ID, errors.Join(jerr, err))
 	}

@@ -52,6 +52,7 @@ type record struct {
 	Why      string           `json:"why,omitempty"`         // state
 	Deadline time.Duration    `json:"deadline_ns,omitempty"` // state unconfirmed: since boot
 	Left     []Left           `json:"left,omitempty"`        // state partial
+	Verdict  *Verdict         `json:"judged,omitempty"`      // state: what was measured before and after
 }
 
 // Types of records.
@@ -78,6 +79,8 @@ type Transaction struct {
 	Left  []Left     `json:"left,omitempty"`
 	// Deadline, since boot, of an unconfirmed one.
 	Deadline time.Duration `json:"deadline_ns,omitempty"`
+	// Verdict is what was measured before and after all changes together; nil where nothing was.
+	Verdict *Verdict `json:"judged,omitempty"`
 
 	written  map[int]*knob.Value // changes announced; nil until read back
 	putBacks []putBack
@@ -187,6 +190,9 @@ func (j *journal) take(r record) error {
 			return fmt.Errorf("state %q does not exist", r.State)
 		}
 		t.State, t.Why, t.Deadline, t.Left, t.Ended = r.State, r.Why, r.Deadline, r.Left, r.Time
+		if r.Verdict != nil { // a later confirmation or rollback does not judge again
+			t.Verdict = r.Verdict
+		}
 	default:
 		return fmt.Errorf("line of type %q is not known", r.Type)
 	}

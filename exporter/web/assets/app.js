@@ -257,7 +257,14 @@ const views = {
           const x = d.begun / 1e3; if (x < u.scales.x.min || x > u.scales.x.max) continue;
           const px = u.valToPos(x, "x", true), g = u.ctx;
           g.save(); g.strokeStyle = d.state === "kept" ? css("--ok") : css("--bad"); g.setLineDash([4, 4]); g.lineWidth = 2; g.beginPath(); g.moveTo(px, u.bbox.top); g.lineTo(px, u.bbox.top + u.bbox.height); g.stroke();
-          g.fillStyle = css("--fg"); g.fillText(`${d.id} ${d.state}`, px + 4, u.bbox.top + 12 * devicePixelRatio); g.restore();
+          g.fillStyle = css("--fg"); g.fillText(`${d.id} ${d.state}`, px + 4, u.bbox.top + 12 * devicePixelRatio);
+          // The judged effect: the hottest CPU before and after, as a step beside the line.
+          const hot = (d.effect || []).find(e => e[0].startsWith("hottest"));
+          if (hot) {
+            const y = v => u.valToPos(100 * v, "%", true), w = 40 * devicePixelRatio; g.setLineDash([]); g.lineWidth = 3; g.strokeStyle = css("--warn");
+            g.beginPath(); g.moveTo(px - w, y(hot[1])); g.lineTo(px, y(hot[1])); g.lineTo(px, y(hot[2])); g.lineTo(px + w, y(hot[2])); g.stroke();
+          }
+          g.restore();
         }
       }]},
     }));
@@ -265,7 +272,7 @@ const views = {
     const key = JSON.stringify(s.history); if (views.history.key === key) return; views.history.key = key;
     replace($("deeds"), ...[...s.history].reverse().slice(0, 50).map(d => el("li", {}, el("strong", {}, `${new Date(d.begun).toLocaleString()} · transaction ${d.id} · ${d.state}`), d.why ? ": " + d.why : "",
       el("details", {}, el("summary", {}, `${d.changes.length} change${d.changes.length === 1 ? "" : "s"}`), el("ul", {}, ...d.changes.map(c => el("li", {class: "mono"}, c)))),
-      d.effect && d.effect.length ? el("details", {}, el("summary", {}, "measured before and after"), el("table", {}, el("tbody", {}, ...d.effect.map(([n, a, b]) => el("tr", {}, el("th", {scope: "row"}, n), el("td", {class: "num"}, a), el("td", {class: "num"}, b)))))) : "")));
+      d.effect && d.effect.length ? el("details", {}, el("summary", {}, "measured before and after"), el("table", {}, el("tbody", {}, ...d.effect.map(([n, a, b, w]) => el("tr", {}, el("th", {scope: "row"}, n), el("td", {class: "num"}, a), el("td", {class: "num"}, b), el("td", {}, w)))))) : "")));
     if (!s.history.length) replace($("deeds"), el("li", {}, "No change was made in this boot."));
   },
 
