@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rxsteer/rxsteer/collector"
@@ -59,6 +60,21 @@ func TestMapByLearnedLinks(t *testing.T) {
 				t.Errorf("%s: %+v is not said to be learned", name, q[i])
 			}
 		}
+	}
+}
+
+// TestMapAgainstTraffic: an interrupt that traffic came by and the map gives another queue is said once; a link
+// that agrees is not.
+func TestMapAgainstTraffic(t *testing.T) {
+	nics := []nic.NIC{twoQueues()}
+	s := &collector.Sample{Learned: []collector.Link{{Netns: 5, IfIndex: 2, NAPI: 9, RXQueue: 0, IRQ: 31}, {Netns: 5, IfIndex: 2, NAPI: 10, RXQueue: 1, IRQ: 31}}}
+	linkNAPIs(nics, s)
+	linkNAPIs(nics, s)
+	if p := nics[0].Problems; len(p) != 1 || !strings.Contains(p[0], "rx 0 of eth0 is served by IRQ 30") || !strings.Contains(p[0], "traffic came by IRQ 31") {
+		t.Errorf("problems %q, want one of rx 0", p)
+	}
+	if q := nics[0].Queues; q[0].IRQ != 30 || q[0].NAPI != 9 || q[1].NAPI != 10 {
+		t.Errorf("queues %+v, want the vectors as they were and the NAPIs of the packets", q)
 	}
 }
 

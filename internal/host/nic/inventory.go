@@ -27,9 +27,6 @@ type Sources struct {
 	FS      host.FS
 	Netdev  Netdev  // queues and NAPIs by netlink; nil where the kernel has no netdev family
 	Ethtool Ethtool // driver identity and channel counts; nil unknown
-	// Learned returns what traffic has shown of an interface: which interrupt
-	// raised the NAPI that filled a queue. nil where nothing is measured.
-	Learned func(ifindex int, netns uint64) []Learned
 }
 
 // Netdev is the part of the netdev netlink family that the map needs;
@@ -44,13 +41,6 @@ type Netdev interface {
 type Ethtool interface {
 	Driver(dev string) (ethtool.Driver, error)
 	Channels(dev string) (now, limit ethtool.Group, err error)
-}
-
-// Learned is one link of the map that traffic has shown.
-type Learned struct {
-	RX   int // rx queue
-	NAPI uint32
-	IRQ  int // None not seen
 }
 
 // Inventory reads every interface of the reader's network namespace and maps

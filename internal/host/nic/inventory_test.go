@@ -145,15 +145,6 @@ func TestMap(t *testing.T) {
 			want: "eth0: rx 0 tx 0 irq ?\n~ is down"},
 		{name: "virtual devices have no interrupt and no fault", interrupts: table("1 IO-APIC 1 i8042"), ports: []port{{name: "veth0", rx: 2, tx: 2}},
 			want: "veth0: rx 0-1 tx 0-1 irq ?"},
-		{name: "order gives way to traffic", interrupts: table("41 PCI-MSI 0 eth0", "42 PCI-MSI 1 eth0"),
-			ports:   []port{{name: "eth0", driver: "atlantic", path: dev, msi: "41-42", rx: 2, tx: 2}},
-			learned: []Learned{{RX: 0, NAPI: 900, IRQ: 42}, {RX: 1, NAPI: 901, IRQ: 41}},
-			want: `eth0: rx 0 irq 42 learned; rx 1 irq 41 learned; tx 0-1 irq 41-42 order
-			! inferred by MSI-X order
-			! was taken for IRQ 41 by order, traffic came by IRQ 42
-			! was taken for IRQ 42 by order, traffic came by IRQ 41`},
-		{name: "traffic against a name is a problem", interrupts: combined, ports: []port{igb}, learned: []Learned{{RX: 0, NAPI: 900, IRQ: 42}},
-			want: "eth0: rx 0-1 tx 0-1 irq 41-42 msi; control 40\n! is served by IRQ 41 by msi, but traffic came by IRQ 42"},
 		{name: "folders only", actions: map[int]string{40: "eth0", 41: "eth0-TxRx-0", 42: "eth0-TxRx-1"}, ports: []port{igb},
 			want: "eth0: rx 0-1 tx 0-1 irq 41-42 msi; control 40\n! /proc/interrupts cannot be read"},
 	}

@@ -48,7 +48,6 @@ func (s *scan) mapQueues(d *device) {
 		m.byName()
 		m.byOrder()
 	}
-	m.learned()
 	m.crossCheck()
 	m.rows()
 	m.unlinked()
@@ -523,35 +522,6 @@ func (m *mapping) readChannels() {
 		}
 	}
 	m.note("queues of %s are vmbus channels: they have a CPU and no IRQ, their interrupts count in the HYP row", m.Name)
-}
-
-// learned takes what traffic has shown.
-func (m *mapping) learned() {
-	if m.Learned == nil {
-		return
-	}
-	for _, x := range m.Learned(m.IfIndex, m.Netns) {
-		l := m.at(role{false, x.RX})
-		if l == nil {
-			continue
-		}
-		if l.napi == 0 {
-			l.napi = x.NAPI
-		}
-		switch {
-		case x.IRQ == None:
-		case l.irq == None || l.by == ByOrder:
-			if l.irq != None && l.irq != x.IRQ {
-				m.problem("rx %d of %s was taken for IRQ %d by order, traffic came by IRQ %d: traffic is taken", x.RX, m.Name, l.irq, x.IRQ)
-			}
-			l.irq, l.by = x.IRQ, ByLearned
-			if n := m.irqs.lines[x.IRQ]; n != nil {
-				l.vector = strings.Join(n.actions, ", ")
-			}
-		case l.irq != x.IRQ:
-			m.problem("rx %d of %s is served by IRQ %d by %s, but traffic came by IRQ %d", x.RX, m.Name, l.irq, l.by, x.IRQ)
-		}
-	}
 }
 
 // crossCheck compares netlink's IRQs with the folder and with the names.

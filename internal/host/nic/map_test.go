@@ -38,7 +38,6 @@ type mapCase struct {
 	ports      []port
 	queues     []netdev.Queue
 	napis      []netdev.NAPI
-	learned    []Learned
 	affinity   map[int]string // effective_affinity_list by IRQ
 	actions    map[int]string // folders below /proc/irq, for hosts without /proc/interrupts
 	// want is one line per interface (see summary), problems and notes below it
@@ -115,9 +114,6 @@ func (c mapCase) build(t *testing.T) Sources {
 	src := Sources{FS: hosttest.Static(t, files), Ethtool: channels}
 	if c.queues != nil {
 		src.Netdev = fakeNetdev{c.queues, c.napis}
-	}
-	if c.learned != nil {
-		src.Learned = func(int, uint64) []Learned { return c.learned }
 	}
 	return src
 }

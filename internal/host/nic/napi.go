@@ -2,6 +2,7 @@ package nic
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
@@ -47,16 +48,31 @@ func (n *NIC) LinkNAPIs(polled []Polled, fired []Fired) {
 	n.linkLearned(ids, polled, fired)
 }
 
+// Learned is one link of the map that traffic has shown.
+type Learned struct {
+	RX   int // rx queue, None where only the interrupt is known
+	NAPI uint32
+	IRQ  int // None not seen
+}
+
 // Learn takes what traffic has shown beyond doubt: the NAPI of a queue by the packets it handed over, else by the
-// interrupt that raised it. Order gives way to it, what the kernel tells does not. RX is None where only the interrupt is known.
+// interrupt that raised it. Order gives way to it, what the kernel tells does not. An interrupt that the map gives another
+// queue is a problem.
 func (n *NIC) Learn(links []Learned) {
-	if n.told() {
-		return
-	}
+	told := n.told()
 	for _, l := range links {
 		for _, row := range n.receiving() {
 			q := &n.Queues[row]
 			if l.NAPI == 0 || q.RX != l.RX && (l.RX != None || l.IRQ == None || q.IRQ != l.IRQ) {
+				continue
+			}
+			if l.IRQ != None && q.IRQ != None && q.IRQ != l.IRQ {
+				problem := fmt.Sprintf("rx %d of %s is served by IRQ %d by %s, but traffic came by IRQ %d", q.RX, n.Name, q.IRQ, cmp.Or(q.KnownBy, "an unknown source"), l.IRQ)
+				if !slices.Contains(n.Problems, problem) {
+					n.Problems = append(n.Problems, problem)
+				}
+			}
+			if told {
 				continue
 			}
 			for other := range n.Queues {
