@@ -41,3 +41,34 @@ func TestCalibrationIsPlausible(t *testing.T) {
 		t.Error("no counters")
 	}
 }
+
+// TestPacketCalibrationIsPlausible: it is measured, in bounds, and what measured it is left attached.
+func TestPacketCalibrationIsPlausible(t *testing.T) {
+	testnet.NeedRoot(t)
+	p, err := LoadPackets(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	start := time.Now()
+	cost, err := p.AttachCalibrated()
+	took := time.Since(start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v in %v", cost, took)
+	if !cost.Measured || took > 5*time.Second || cost.Event < fastEvent || cost.Event > 5000 {
+		t.Errorf("%+v in %v, want it measured", cost, took)
+	}
+	var c PacketCounters
+	if err := p.Read(&c); err != nil {
+		t.Fatal(err)
+	}
+	var ran uint64
+	for i := range c.CPUs {
+		ran += c.CPUs[i].Ran()
+	}
+	if ran < batches*sends {
+		t.Errorf("programs ran %d times, want once for each of %d datagrams at least: it is left attached", ran, batches*sends)
+	}
+}

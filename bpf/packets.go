@@ -155,5 +155,11 @@ func (p *Packets) ForgetStages(keys []StageKey) error {
 // MaxStages is how many entries fit.
 func (p *Packets) MaxStages() int { return int(p.stages.MaxEntries()) }
 
+// Ran is how often programs ran on a CPU.
+func (c *PacketCPU) Ran() uint64 {
+	e := &c.Events
+	return e.Gro + e.NetifRx + e.Stack + e.Socket + e.Copy + e.Consume + e.Free + e.Ready + e.Recv + e.Xdp
+}
+
 // Device is the name the device had when the entry was made.
 func (s *StageStat) Device() string { return name(s.Name[:]) }

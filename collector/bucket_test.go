@@ -279,7 +279,8 @@ func TestLiveWindowOfBuckets(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	for i := range 3 {
+	deadline := time.Now().Add(20 * time.Second)
+	for i := 0; i < 3; {
 		begun := time.Now()
 		b, err := s.Buckets(ctx, r, 100*time.Millisecond)
 		if err != nil {
@@ -290,10 +291,16 @@ func TestLiveWindowOfBuckets(t *testing.T) {
 			sum += b.Packets[i]
 			ns64 += b.Time[i]
 		}
-		if b.Hash != HashExact || b.Seen == 0 || sum != b.Seen || ns64 == 0 || b.Unhashed != 0 || b.Window < 100*time.Millisecond || b.Window > 5*time.Second {
+		if b.Hash != HashExact || sum != b.Seen || b.Seen > 0 && ns64 == 0 || b.Unhashed != 0 || b.Window < 100*time.Millisecond || b.Window > 5*time.Second {
 			t.Errorf("window %d: %s hash, %d packets in buckets of %d seen, %d ns, %v long", i, b.Hash, sum, b.Seen, ns64, b.Window)
 		}
 		t.Logf("window %d: %d packets, answered after %v", i, b.Seen, time.Since(begun))
+		switch {
+		case b.Seen > 0: // else a busy machine did not let the sender run
+			i++
+		case time.Now().After(deadline):
+			t.Fatalf("packets in %d windows only", i)
+		}
 	}
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -30,18 +30,33 @@ func inject(t *testing.T, dev *testnet.TAP, queue, n int) {
 	}
 }
 
-// running starts a Sampler that fills a ring until the test ends, and waits until it counts.
+// running starts a Sampler that fills a ring until the test ends, and waits until it counts. However late the test reads,
+// it misses no sample: what is added up is all that happened.
 func running(t *testing.T, cfg Config) (samples <-chan *Sample) {
 	t.Helper()
-	cfg.Ring, cfg.Level, cfg.Interval = NewRing(100), max(cfg.Level, 1), 20*time.Millisecond
-	samples, cancel := cfg.Ring.Subscribe()
+	ring := NewRing(1 << 14) // more than come in any test
+	cfg.Ring, cfg.Level, cfg.Interval = ring, max(cfg.Level, 1), 20*time.Millisecond
 	s := New(cfg)
 	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
+	done, read := make(chan error, 1), make(chan *Sample)
 	go func() { done <- s.Run(ctx) }()
+	go func() {
+		for taken := 0; ; time.Sleep(5 * time.Millisecond) {
+			all := ring.Window(time.Hour)
+			for _, s := range all[taken:] {
+				select {
+				case read <- s:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if taken = len(all); ctx.Err() != nil {
+				return
+			}
+		}
+	}()
 	t.Cleanup(func() {
 		stop()
-		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -55,7 +70,7 @@ func running(t *testing.T, cfg Config) (samples <-chan *Sample) {
 	if s.Refused() != nil {
 		t.Fatal(s.Refused())
 	}
-	return samples
+	return read
 }
 
 // until adds up samples until enough of them came.

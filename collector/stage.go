@@ -12,6 +12,7 @@ import (
 // PacketPrograms are the programs that follow sampled packets, as bpf.Packets is.
 type PacketPrograms interface {
 	Attach() error
+	AttachCalibrated() (bpf.PacketCost, error)
 	Detach() error
 	SetRate(n uint32) error
 	Read(*bpf.PacketCounters) error
@@ -30,9 +31,8 @@ type detailer interface {
 // loadPackets loads the programs of package bpf.
 func loadPackets() (PacketPrograms, error) { return bpf.LoadPackets(bpf.Options{}) }
 
-// packetEvent is what a program of level 2 takes for a packet that is not sampled, ns: 20 for the tracepoint, the rest for a
-// look at the table (measured on a guest of 2 CPUs, 6.18).
-const packetEvent = 27
+// switchEvent is what timing NAPI threads takes for a switch of tasks, ns (measured on a guest of 2 CPUs, 6.18).
+const switchEvent = 27
 
 // packetSource is the packet programs of a Sampler, and the part of its budget that they may take. Passing a packet by is
 // nearly all of their cost, so that sampling fewer would save nothing: they are attached for windows of a second or more.
@@ -41,6 +41,7 @@ type packetSource struct {
 	detail   detailer // of level 1, nil: none
 	share    float64  // of each CPU's time that they may take, 0: unlimited
 	rate     uint32
+	cost     bpf.PacketCost
 	missing  []Unmeasured
 
 	attached bool
@@ -90,9 +91,21 @@ func (s *Sampler) startPackets() {
 	p.share = s.cfg.Overhead / 2 // the other half is the other programs'
 	now := s.cfg.Now()
 	p.at = now
-	if err := errors.Join(programs.SetRate(p.rate), p.attach(now)); err != nil {
+	err = programs.SetRate(p.rate)
+	if err == nil {
+		err = p.attach(now, func() error { p.cost, err = programs.AttachCalibrated(); return err })
+	}
+	var c bpf.PacketCounters
+	if err = errors.Join(err, programs.Read(&c)); err != nil {
 		refuse(errors.Join(err, p.close()))
 		return
+	}
+	p.room(&c)
+	for i := range c.CPUs { // the calibration's own
+		p.last[i] = float64(c.CPUs[i].Ran())
+	}
+	if p.share > 0 && !p.cost.Measured {
+		p.missing = append(p.missing, Unmeasured{What: "what following packets costs", Why: "taken is what a slow machine takes: " + p.cost.Why})
 	}
 	for _, h := range programs.Missing() {
 		p.missing = append(p.missing, Unmeasured{What: h.Lost, Why: h.Why})
@@ -101,13 +114,20 @@ func (s *Sampler) startPackets() {
 		Why: "the kernel has no tracepoint for these actions: where a driver counts them, its counters tell"})
 }
 
-func (p *packetSource) attach(now time.Time) error {
+// room makes room for the CPUs that are counted.
+func (p *packetSource) room(c *bpf.PacketCounters) {
+	if len(p.debt) < len(c.CPUs) {
+		p.debt, p.spent, p.last = make([]float64, len(c.CPUs)), make([]float64, len(c.CPUs)), make([]float64, len(c.CPUs))
+	}
+}
+
+func (p *packetSource) attach(now time.Time, programs func() error) error {
 	if p.detail != nil {
 		if err := p.detail.SetDetail(true); err != nil {
 			return err
 		}
 	}
-	if err := p.programs.Attach(); err != nil {
+	if err := programs(); err != nil {
 		return err
 	}
 	p.attached, p.since = true, now
@@ -169,14 +189,12 @@ func (p *packetSource) tick(now time.Time) {
 func (p *packetSource) account(now time.Time, c *bpf.PacketCounters) {
 	dt := float64(now.Sub(p.at))
 	p.at = now
-	if len(p.debt) < len(c.CPUs) {
-		p.debt, p.spent, p.last = make([]float64, len(c.CPUs)), make([]float64, len(c.CPUs)), make([]float64, len(c.CPUs))
-	}
+	p.room(c)
 	owed := false
 	for i := range c.CPUs {
 		e := &c.CPUs[i].Events
-		events := float64(e.Gro + e.NetifRx + e.Stack + e.Socket + e.Copy + e.Consume + e.Free + e.Ready + e.Recv + e.Xdp)
-		each := float64(packetEvent)
+		events := float64(c.CPUs[i].Ran())
+		each := p.cost.Event
 		if p.spread { // packets handed over are some third of the events
 			each += spreadEvent * float64(e.Gro+e.NetifRx) / max(events, 1)
 		}
@@ -197,7 +215,7 @@ func (p *packetSource) account(now time.Time, c *bpf.PacketCounters) {
 	case p.attached && owed && now.Sub(p.since) >= shortestWindow:
 		err = p.detach(now)
 	case !p.attached && !owed && now.Sub(p.since) >= windowsApart:
-		err = p.attach(now)
+		err = p.attach(now, p.programs.Attach)
 	}
 	if err != nil {
 		p.giveUp(err)
@@ -226,6 +244,9 @@ func (s *Sampler) takePackets(sample *Sample, cur *Reading) {
 		c.Hottest, c.Mean = c.Hottest+hottest, c.Mean+sum/float64(online)
 		c.DutyPackets = min(float64(p.watched)/ns, 1)
 		c.Rate = uint64(p.rate)
+		if c.PerEvent != nil {
+			c.PerEvent["packet, passed by a program"] = p.cost.Event
+		}
 		if c.DutyPackets < 0.98 && s.cfg.Overhead > 0 {
 			c.Thinned = append(c.Thinned, "packets were followed in windows: to look at each for one to sample costs too much")
 		}
@@ -280,7 +301,7 @@ func (s *Sampler) threads(cur *Reading) {
 	}
 	var err error
 	interval := float64(cur.At.Sub(s.prev.At))
-	if share := s.cfg.Overhead / 4; share > 0 && s.threadsOn && float64(switches)*packetEvent > share*interval {
+	if share := s.cfg.Overhead / 4; share > 0 && s.threadsOn && float64(switches)*switchEvent > share*interval {
 		err = p.SetThreads(false)
 		s.threadsOff = "so many switches of tasks that timing NAPI threads would cost too much"
 	} else {
