@@ -19,7 +19,7 @@ import (
 type lab struct {
 	cache *qemu.Cache
 	bin   []string
-	dir   string // "" where the programs are somebody else's
+	close func()
 	out   string // keeps the guests' files, "" nowhere
 }
 
@@ -34,24 +34,18 @@ func openLab(ctx context.Context) (*lab, error) {
 		if err != nil || len(bin) == 0 {
 			return nil, &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("find programs in RXSTEER_LAB_BIN: %d there (%v)", len(bin), err)}
 		}
-		return &lab{cache: cache, bin: bin}, nil
+		return &lab{cache: cache, bin: bin, close: func() {}}, nil
 	}
-	dir, err := os.MkdirTemp("", "rxlab")
+	dir, release, err := cache.Folder() // not in /tmp: one that is killed leaves a hundred megabytes
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{cache: cache, dir: dir}
+	l := &lab{cache: cache, close: release}
 	if l.bin, err = scenarios.BuildPrograms(ctx, dir); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
-}
-
-func (l *lab) close() {
-	if l.dir != "" {
-		os.RemoveAll(l.dir)
-	}
 }
 
 func list(_ context.Context, _ []string) error {

@@ -87,11 +87,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "rxbench")
+	dir, done, err := cache.Folder()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer done()
 	var bin []string
 	for name, pkg := range programs {
 		file := filepath.Join(os.Getenv("RXSTEER_LAB_BIN"), name)

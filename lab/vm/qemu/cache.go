@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	_ "embed"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -83,8 +82,14 @@ func (c *Cache) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// reap removes run folders whose owner died. Called under lock.
+// reap removes run folders whose owner died and what was being unpacked, which needs the lock. Called under lock.
 func (c *Cache) reap() error {
+	halves, _ := filepath.Glob(filepath.Join(c.dir, "unpack.*")) // the pattern is well formed
+	for _, dir := range halves {
+		if err := os.RemoveAll(dir); err != nil {
+			return labFailed("remove what a dead run unpacked: %v", err)
+		}
+	}
 	owners, _ := filepath.Glob(filepath.Join(c.dir, "run", "*", "owner")) // the pattern is well formed
 	for _, o := range owners {
 		f, err := os.Open(o)
@@ -102,9 +107,9 @@ func (c *Cache) reap() error {
 	return nil
 }
 
-// newRun makes a run's folder; it lives until release, or until its owner dies
+// Folder makes a folder in the cache; it lives until release, or until its owner dies
 // and the next OpenCache sees that.
-func (c *Cache) newRun() (dir string, release func(), err error) {
+func (c *Cache) Folder() (dir string, release func(), err error) {
 	unlock, err := c.lock()
 	if err != nil {
 		return "", nil, err
@@ -118,14 +123,26 @@ func (c *Cache) newRun() (dir string, release func(), err error) {
 	if err == nil {
 		err = unix.Flock(int(owner.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
-	for _, sub := range []string{"bin", "share/req"} {
-		err = errors.Join(err, os.MkdirAll(filepath.Join(dir, sub), 0o755))
-	}
 	if err != nil {
 		os.RemoveAll(dir)
 		return "", nil, labFailed("make a run's folder: %v", err)
 	}
 	return dir, func() { os.RemoveAll(dir); owner.Close() }, nil
+}
+
+// newRun makes a guest's folder.
+func (c *Cache) newRun() (dir string, release func(), err error) {
+	dir, release, err = c.Folder()
+	if err != nil {
+		return "", nil, err
+	}
+	for _, sub := range []string{"bin", "share/req"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			release()
+			return "", nil, labFailed("make a run's folder: %v", err)
+		}
+	}
+	return dir, release, nil
 }
 
 // Image is what a guest of one kernel boots from.
