@@ -58,7 +58,7 @@ const (
 // Batches of the self-test: each some 0.1 ms, of each kind so many.
 const (
 	sends   = 150
-	batches = 80
+	batches = 40
 )
 
 // AttachCalibrated attaches as Attach does, and measures what each event costs on this CPU: by datagrams of its own on

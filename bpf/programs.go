@@ -24,6 +24,8 @@ type Options struct {
 	Stages int
 	// BTF is the source of the kernel's types; nil means the running kernel's.
 	BTF func() (*btf.Spec, error)
+	// Types are shared with other loads; nil: decoded for this one. Without effect where BTF is given.
+	Types *Types
 }
 
 // Programs are the loaded programs of level 1 and their maps: rx.bpf.c. Its methods are

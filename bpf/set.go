@@ -21,11 +21,26 @@ type set struct {
 	missing []Hook
 	wanted  map[when]bool // beside always
 	times   uint32        // switched on so often
+	types   *Types        // until loaded
 }
+
+// Types are the kernel's types as they were last decoded, which takes some 50 ms: loads that follow each other share
+// them. Not for concurrent use.
+type Types struct{ cache *btf.Cache }
+
+// NewTypes returns Types that are decoded when first needed.
+func NewTypes() *Types { return &Types{btf.NewCache()} }
 
 // prepare looks for what the hooks need and leaves out the programs of those missing.
 func (s *set) prepare(opts Options, hooks []hook, object func() (*ebpf.CollectionSpec, error)) (*btf.Spec, *ebpf.CollectionSpec, error) {
-	kernel, err := kernelTypes(opts.BTF)
+	source := opts.BTF
+	if source == nil {
+		if s.types = opts.Types; s.types == nil {
+			s.types = NewTypes()
+		}
+		source = s.types.cache.Kernel
+	}
+	kernel, err := kernelTypes(source)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load BPF programs: %w", err)
 	}
@@ -59,9 +74,11 @@ func (s *set) load(spec *ebpf.CollectionSpec, kernel *btf.Spec) (err error) {
 	// Before Linux 5.11 maps count against RLIMIT_MEMLOCK. Where it cannot be
 	// lifted, loading tells whether that mattered.
 	memlock := rlimit.RemoveMemlock()
-	s.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-		Programs: ebpf.ProgramOptions{KernelTypes: kernel},
-	})
+	opts := ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{KernelTypes: kernel}}
+	if s.types != nil {
+		opts.Cache, s.types = s.types.cache, nil
+	}
+	s.coll, err = ebpf.NewCollectionWithOptions(spec, opts)
 	if err != nil {
 		err = explain("load BPF programs", err)
 		if memlock != nil && errors.Is(err, ErrNoPrivilege) {

@@ -65,6 +65,7 @@ type SpreadOptions struct {
 	Entries int // most entries of their tables together
 	Flows   int // most {flow, queue, CPU} triples remembered; the longest unused make room
 	BTF     func() (*btf.Spec, error)
+	Types   *Types // as Options.Types
 }
 
 // Spread is the programs of spread.bpf.c: load per bucket, classes and flows of chosen
@@ -110,7 +111,7 @@ func LoadSpread(opts SpreadOptions) (*Spread, error) {
 
 func loadSpreadWith(opts SpreadOptions, pages bool) (*Spread, error) {
 	s := &Spread{slots: int(size(opts.Devices, defaultDevices)), entries: int(size(opts.Entries, defaultEntries))}
-	kernel, spec, err := s.prepare(Options{BTF: opts.BTF}, spreadHooks, loadSpread)
+	kernel, spec, err := s.prepare(Options{BTF: opts.BTF, Types: opts.Types}, spreadHooks, loadSpread)
 	if err != nil {
 		return nil, err
 	}

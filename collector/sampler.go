@@ -89,6 +89,8 @@ type Sampler struct {
 	loaded     *Reading
 	ticked     bpf.Counters // of tick, to be overwritten
 	climb      atomic.Int64 // Unix ns until which all detail is asked for
+	types      *bpf.Types   // of the kernel, while starting
+	ahead      *ahead       // while starting
 }
 
 // New returns a Sampler that has touched nothing yet.
@@ -99,10 +101,10 @@ func New(cfg Config) *Sampler {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.LoadPackets == nil {
-		cfg.LoadPackets = loadPackets
-	}
 	s := &Sampler{cfg: cfg, ready: make(chan struct{})}
+	if cfg.LoadPackets == nil {
+		s.cfg.LoadPackets = s.loadPackets
+	}
 	if cfg.Attach == nil {
 		s.cfg.Attach = s.attach
 	}
@@ -113,7 +115,7 @@ func New(cfg Config) *Sampler {
 // there are, and so what the programs will cost.
 func (s *Sampler) attach() (Programs, []Unmeasured, error) {
 	s.before, s.loaded = s.eventsNow(), nil
-	p, err := bpf.Load(bpf.Options{Detail: s.cfg.Level >= 2})
+	p, err := bpf.Load(bpf.Options{Detail: s.cfg.Level >= 2, Types: s.types})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -203,6 +205,10 @@ func (s *Sampler) start() error {
 	s.stale, s.drivers, s.refused = stale{}, driverSource{}, nil
 	s.owners = ownerSource{}
 	s.tcp, s.budget = tcpSource{}, nil
+	s.types = bpf.NewTypes()
+	defer func() { s.types = nil }() // some MiB
+	s.ahead = s.loadAhead()
+	defer s.ahead.end()
 	if s.cfg.Level < 1 {
 		s.missing = withoutBPF("level 0 was asked for: no BPF programs are attached")
 	} else {

@@ -29,7 +29,9 @@ type detailer interface {
 }
 
 // loadPackets loads the programs of package bpf.
-func loadPackets() (PacketPrograms, error) { return bpf.LoadPackets(bpf.Options{}) }
+func (s *Sampler) loadPackets() (PacketPrograms, error) {
+	return bpf.LoadPackets(bpf.Options{Types: s.types})
+}
 
 // switchEvent is what timing NAPI threads takes for a switch of tasks, ns (measured on a guest of 2 CPUs, 6.18).
 const switchEvent = 27
