@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
-	"github.com/spf13/pflag"
 )
 
 // documents are what users read, from the module's root.
@@ -92,64 +91,36 @@ func said(t *testing.T, name, command, finding string) string {
 	return strings.Join(paragraphs, "\n\n") + "\n"
 }
 
-// TestDocumentedCommandsExist: each "rxsteer …" that a document tells to type is a command with those flags.
-func TestDocumentedCommandsExist(t *testing.T) {
-	lines := 0
+// TestCommandsInSentencesExist: each `rxsteer …` in a sentence of a document is a command with those flags. Blocks of
+// commands are tried by docs_test.go.
+func TestCommandsInSentencesExist(t *testing.T) {
+	span := regexp.MustCompile("`(?:sudo )?rxsteer ([a-z-][^`]*)`")
+	commands := 0
 	for file, text := range documents(t) {
-		inside, fenced := false, false // of any block; of one to type
-		for line := range strings.Lines(text) {
-			line = strings.TrimRight(line, "\n")
-			if strings.HasPrefix(line, "```") {
-				inside = !inside
-				fenced = inside && line == "```sh"
-				continue
-			}
-			var typed []string
-			if rest, ok := strings.CutPrefix(line, "    "); ok && !inside {
-				typed = []string{rest}
-			} else if fenced {
-				typed = []string{line}
-			} else if !inside {
-				for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(line, -1) {
-					typed = append(typed, m[1])
+		for _, m := range span.FindAllStringSubmatch(text, -1) {
+			for part := range strings.SplitSeq("rxsteer "+m[1], "&&") {
+				args := strings.Fields(strings.ReplaceAll(part, "RXnnn", "RX101"))[1:]
+				if i := slices.Index(args, "--"); i >= 0 {
+					args = args[:i]
 				}
-			}
-			for _, s := range typed {
-				for part := range strings.SplitSeq(regexp.MustCompile(`\s#.*|[|;>].*`).ReplaceAllString(s, ""), "&&") {
-					args := strings.Fields(part)
-					if len(args) > 0 && args[0] == "sudo" {
-						args = args[1:]
-					}
-					if len(args) < 2 || args[0] != "rxsteer" || !regexp.MustCompile(`^[a-z]+$|^--`).MatchString(args[1]) {
-						continue
-					}
-					// A line of an answer is set off by a column.
-					if strings.Contains(part, "rxsteer "+args[1]+"   ") {
-						continue
-					}
-					lines++
-					e, _, _ := testEnv()
-					root := newRoot(e)
-					root.InitDefaultHelpCmd()
-					root.InitDefaultCompletionCmd()
-					args = args[1:]
-					if i := slices.Index(args, "--"); i >= 0 {
-						args = args[:i]
-					}
-					c, rest, err := root.Find(args)
-					if err != nil || c == root && !strings.HasPrefix(args[0], "-") {
-						t.Errorf("%s: %q is no command: %v", file, part, err)
-						continue
-					}
-					c.InitDefaultHelpFlag()
-					if err := c.ParseFlags(rest); err != nil && err != pflag.ErrHelp {
-						t.Errorf("%s: %q: %v", file, part, err)
-					}
+				commands++
+				e, _, _ := testEnv()
+				root := newRoot(e)
+				root.InitDefaultHelpCmd()
+				root.InitDefaultCompletionCmd()
+				c, rest, err := root.Find(args)
+				if err != nil || c == root && !strings.HasPrefix(args[0], "-") {
+					t.Errorf("%s: %q is no command: %v", file, part, err)
+					continue
+				}
+				c.InitDefaultHelpFlag()
+				if err := c.ParseFlags(rest); err != nil {
+					t.Errorf("%s: %q: %v", file, part, err)
 				}
 			}
 		}
 	}
-	if lines < 10 {
-		t.Errorf("only %d commands found in the documents", lines)
+	if commands < 10 {
+		t.Errorf("only %d commands found in the documents", commands)
 	}
 }

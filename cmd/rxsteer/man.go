@@ -25,6 +25,9 @@ func manCommand(e *env) *cobra.Command {
 			root := c.Root()
 			root.DisableAutoGenTag = true
 			if dir != "" {
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					return fmt.Errorf("write manual pages: %w", err)
+				}
 				return writeManuals(root, dir)
 			}
 			page := root
@@ -43,7 +46,7 @@ func manCommand(e *env) *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVarP(&dir, "write", "w", "", "write every page to the folder `DIR`")
+	c.Flags().StringVarP(&dir, "write", "w", "", "write every page to the folder `DIR`, which is made")
 	c.MarkFlagDirname("write")
 	return c
 }

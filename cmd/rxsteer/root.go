@@ -24,8 +24,8 @@ func newRoot(e *env) *cobra.Command {
 Linux host loses time, says why, and fixes it as a transaction: measured,
 explained, applied, verified, and undone if it is worse.
 
-Only apply, trial, confirm, rollback and persist write to the host; everything else
-reads.`,
+Only apply, trial, confirm, rollback and persist write to the host, and an agent whose
+configuration says mode: auto; everything else reads.`,
 		Example: `  rxsteer status                     what serves which queue
   rxsteer diagnose --for 10s         measure, and say what is wrong
   rxsteer plan -w fix.yaml           what to change; nothing is written to the host
