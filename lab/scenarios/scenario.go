@@ -31,9 +31,9 @@ type Scenario struct {
 	Sink    string   `yaml:"sink"`    // receives in the guest, in the background, and says "ready" on stderr; rxtraffic recv on port 9000 when empty
 	Traffic []string `yaml:"traffic"` // all at once, until the end
 	BurnUs  float64  `yaml:"burn_us"` // burn per packet at eth0's ingress, 0 none
-	// Meanwhile starts in the background with the measurement.
+	// Meanwhile starts in the background with diagnose.
 	Meanwhile []string      `yaml:"meanwhile"`
-	Measure   time.Duration `yaml:"measure"`  // how long facts are taken and diagnose looks; 4s when 0
+	Measure   time.Duration `yaml:"measure"`  // how long facts are taken, then diagnose looks; 4s when 0
 	Goal      string        `yaml:"goal"`     // of plan; auto when empty
 	Allow     string        `yaml:"allow"`    // of apply; reorder when empty
 	Diagnose  string        `yaml:"diagnose"` // further arguments of diagnose and plan
