@@ -42,6 +42,7 @@ func Merge(samples ...*Sample) *Sample {
 	m.Cost = mergeCosts(samples)
 	for _, s := range samples {
 		m.Interval += s.Interval
+		m.Closer = cmp.Or(m.Closer, s.Closer)
 		m.SinceBoot, m.Untimed = m.SinceBoot || s.SinceBoot, m.Untimed || s.Untimed
 		for i := range s.CPUs {
 			cpus.at(s.CPUs[i].CPU).add(&s.CPUs[i])

@@ -34,7 +34,9 @@ type Sample struct {
 	SinceBoot bool `json:"since_boot,omitempty"`
 	Untimed   bool `json:"untimed,omitempty"`
 	// Level is what was attached: 0 kernel counters only, 1 the per-poll programs, 2 packets.
-	Level   int      `json:"level"`
+	Level int `json:"level"`
+	// Closer is why level 2 was climbed to, where that was decided by what was seen.
+	Closer  string   `json:"closer_look,omitempty"`
 	CPUs    []CPU    `json:"cpus"`    // by CPU
 	NAPIs   []NAPI   `json:"napis"`   // by netns, ifindex, NAPI, CPU
 	IRQs    []IRQ    `json:"irqs"`    // by IRQ, CPU

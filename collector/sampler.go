@@ -28,6 +28,10 @@ type Config struct {
 	// BPF programs, 2 stages of sampled packets, and buckets and flows of the devices of RSS. Where 1 is refused, samples are of
 	// level 0 and say why; where 2 is, of level 1.
 	Level int
+	// Worth tells why packets should be looked at after a sample, "" where nothing asks for it: with it level 2 is
+	// climbed to when something does, and left a minute after the last that did. nil: from the beginning and always.
+	// It is called from Run only.
+	Worth func(*Sample) string
 	// Overhead is the share of each CPU's time that measuring may take (0.01: 1 %); 0 means unlimited. To stay inside
 	// it, events are passed by and what is known of the rest is scaled up: see Sample.Cost.
 	Overhead float64
@@ -91,6 +95,9 @@ type Sampler struct {
 	climb      atomic.Int64 // Unix ns until which all detail is asked for
 	types      *bpf.Types   // of the kernel, while starting
 	ahead      *ahead       // while starting
+	why        string       // level 2 was climbed to, "" not
+	closer     time.Time    // until when it is kept
+	coarse     []Unmeasured // missing without it
 }
 
 // New returns a Sampler that has touched nothing yet.
@@ -164,6 +171,8 @@ func (s *Sampler) Run(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+		sample.Closer = s.why
+		s.attend(sample)
 		if s.cfg.Ring != nil {
 			s.cfg.Ring.Add(sample)
 		}
@@ -207,8 +216,10 @@ func (s *Sampler) start() error {
 	s.tcp, s.budget = tcpSource{}, nil
 	s.types = bpf.NewTypes()
 	defer func() { s.types = nil }() // some MiB
-	s.ahead = s.loadAhead()
-	defer s.ahead.end()
+	if s.ahead = nil; s.cfg.Worth == nil {
+		s.ahead = s.loadAhead()
+		defer s.ahead.end()
+	}
 	if s.cfg.Level < 1 {
 		s.missing = withoutBPF("level 0 was asked for: no BPF programs are attached")
 	} else {
@@ -218,9 +229,10 @@ func (s *Sampler) start() error {
 		}
 	}
 	s.threadsOn, s.threadsOff = false, ""
-	s.startSpread()
-	s.startPackets()
-	s.followPackets()
+	s.packets, s.why = packetSource{}, ""
+	if s.cfg.Worth == nil {
+		s.startDetail()
+	}
 	var err error
 	if s.prev, err = s.read(); err != nil {
 		return errors.Join(err, s.stop())

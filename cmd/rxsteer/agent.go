@@ -35,7 +35,7 @@ type agentFlags struct {
 	listen    string
 	webConfig string
 	interval  time.Duration
-	level     int
+	level     attention
 	overhead  overhead
 	stateDir  string
 	record    string
@@ -87,8 +87,6 @@ handed over.`,
 		switch {
 		case f.interval < shortest || f.interval > time.Hour:
 			return usage("--interval %v: want %v … 1h", f.interval, shortest)
-		case f.level < 0 || f.level > 2:
-			return usage("--level %d: want 0, 1 or 2", f.level)
 		case f.config != "" && f.set("interval"):
 			return usage("--interval: it is in the file of --config")
 		case f.check && f.config == "":
@@ -106,7 +104,7 @@ handed over.`,
 func (e *env) readConfig(f *agentFlags) (*control.Config, error) {
 	if f.config == "" {
 		c := control.Default()
-		c.Interval, c.Level, c.Overhead = f.interval, f.level, float64(f.overhead)
+		c.Interval, c.Level, c.Overhead = f.interval, f.level.highest(), float64(f.overhead)
 		return c, nil
 	}
 	text, err := os.ReadFile(f.config)
@@ -123,7 +121,7 @@ func (e *env) readConfig(f *agentFlags) (*control.Config, error) {
 		return nil, &failure{exitFailed, fmt.Errorf("read configuration: %w", err), []string{"nothing was started or changed; check again with: rxsteer agent --config " + f.config + " --config.check"}}
 	}
 	if f.set("level") {
-		c.Level = f.level
+		c.Level = f.level.highest()
 	}
 	if f.set("overhead") {
 		c.Overhead = float64(f.overhead)
@@ -194,10 +192,10 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		interval = beat
 	}
 	ring := collector.NewRing(max(1, int(c.Interval/interval)+int(c.Limits.Judge/interval)+2))
-	// Every packet is only looked at where that may cost what it will; else buckets are counted in windows (hands).
-	level := c.Level
-	if c.Overhead > 0 {
-		level = min(level, 1)
+	// Packets are looked at when something asks for it, unless that may cost what it will or a person wants no less.
+	level := attention(c.Level)
+	if level == 2 && c.Overhead > 0 && !(f.set("level") && f.level != auto) {
+		level = auto
 	}
 	h.overhead = overhead(c.Overhead)
 	for _, d := range c.Devices {
@@ -264,7 +262,7 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 			}
 			state.degrade("times, polls and buckets", err.Error())
 		}
-		log.Info("serving", "url", web.URL(ls[0])+"/metrics", "interval", interval, "level", level, "mode", c.Mode)
+		log.Info("serving", "url", web.URL(ls[0])+"/metrics", "interval", interval, "level", &level, "mode", c.Mode)
 		web.Ready()
 		notify(daemon.SdNotifyReady)
 		group.Go(func() error { return watchdog(ctx, healthy) })

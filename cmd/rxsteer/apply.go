@@ -206,7 +206,7 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	}
 	// Who may not write need not measure; and what an earlier run left is put back before.
 	if sample != nil {
-		if m, err = e.openMeter(ctx, h, f.level, f.window()); err != nil {
+		if m, err = e.openMeter(ctx, h, judging(f.level, report), f.window()); err != nil {
 			return errors.Join(err, engine.Close())
 		}
 	}
@@ -363,7 +363,7 @@ type meter struct {
 	after   []*collector.Sample
 }
 
-func (e *env) openMeter(ctx context.Context, h *hostRooms, level int, window time.Duration) (*meter, error) {
+func (e *env) openMeter(ctx context.Context, h *hostRooms, level attention, window time.Duration) (*meter, error) {
 	if h.nics == nil {
 		if _, err := h.inventory(ctx); err != nil {
 			return nil, err
@@ -386,6 +386,17 @@ func (e *env) openMeter(ctx context.Context, h *hostRooms, level int, window tim
 		return nil, errors.Join(err, m.close())
 	}
 	return m, nil
+}
+
+// judging is the level to judge at: one and the same before and after, or measuring itself would make the difference.
+func judging(level attention, report *diagnose.Report) attention {
+	switch {
+	case level != auto:
+		return level
+	case report != nil && report.Closer != "":
+		return 2
+	}
+	return 1
 }
 
 // close ends the sampler; a second close does nothing.

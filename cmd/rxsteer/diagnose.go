@@ -101,12 +101,27 @@ func printThinned(w io.Writer, s *collector.Sample, width int) {
 		percent(c.Hottest), c.CPU, percent(c.Budget), percent(c.Duty), percent(c.Error), strings.Join(c.Thinned, "; ")))
 }
 
+// closerText says why and how long packets were looked at, and what is known by that.
+func closerText(r *diagnose.Report) string {
+	var ids []string
+	for _, f := range r.Findings {
+		if f.Level >= 2 && !slices.Contains(ids, string(f.ID)) {
+			ids = append(ids, string(f.ID))
+		}
+	}
+	by := "; no finding rests on that"
+	if len(ids) > 0 {
+		by = ": " + strings.Join(ids, ", ") + " by that, the rest by level 1"
+	}
+	return fmt.Sprintf("Packets were looked at (level 2) for %.1f s, because %s%s", r.CloserS, r.Closer, by)
+}
+
 func printReport(w io.Writer, r *diagnose.Report, p palette, width int) error {
 	how := "kernel counters only (level 0)"
 	switch {
-	case r.Level >= 2:
+	case r.Level >= 2 && r.Closer == "":
 		how = "per-poll programs and sampled packets (level 2)"
-	case r.Level == 1:
+	case r.Level == 1 || r.Closer != "":
 		how = "per-poll programs (level 1)"
 	}
 	switch {
@@ -118,6 +133,9 @@ func printReport(w io.Writer, r *diagnose.Report, p palette, width int) error {
 		fmt.Fprintln(w, "Nothing was measured: settings alone are judged")
 	default:
 		fmt.Fprintf(w, "Measured %.1f s with %s\n", r.IntervalS, how)
+	}
+	if r.Closer != "" {
+		wrap(w, width, "", "  ", closerText(r))
 	}
 	if !r.SinceBoot {
 		printLoads(w, r.Loads, p)

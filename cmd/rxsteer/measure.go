@@ -26,7 +26,7 @@ import (
 // measureFlags are those of every measuring command.
 type measureFlags struct {
 	duration time.Duration
-	level    int
+	level    attention
 	overhead overhead
 	from     string         // folder or archive of texts instead of this host
 	baseline *knob.Snapshot // to compare settings with, nil none
@@ -46,8 +46,44 @@ func addMeasure(c *cobra.Command) *measureFlags {
 	return m
 }
 
-func addLevel(c *cobra.Command, level *int) {
-	c.Flags().IntVar(level, "level", 1, "attention `LEVEL`: 1 attaches the per-poll BPF programs, 2 also looks at packets (buckets and flows), 0 reads the kernel's counters only")
+// attention is a level, or auto: 1 to begin with, and 2 when what is seen is worth it.
+type attention int
+
+const auto attention = -1
+
+func addLevel(c *cobra.Command, level *attention) {
+	*level = auto
+	c.Flags().Var(level, "level", "attention `LEVEL`: 1 attaches the per-poll BPF programs, 2 also looks at packets (buckets and flows), 0 reads the kernel's counters only; auto begins with 1 and climbs to 2 when what it sees is worth it")
+	c.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{"auto", "0", "1", "2"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (l *attention) Type() string { return "level" }
+
+func (l *attention) String() string {
+	if *l == auto {
+		return "auto"
+	}
+	return strconv.Itoa(int(*l))
+}
+
+func (l *attention) Set(text string) error {
+	switch text {
+	case "auto":
+		*l = auto
+	case "0", "1", "2":
+		*l = attention(text[0] - '0')
+	default:
+		return errors.New("want 0, 1, 2 or auto")
+	}
+	return nil
+}
+
+// highest is the level that may be reached.
+func (l attention) highest() int {
+	if l == auto {
+		return 2
+	}
+	return int(l)
 }
 
 // addOverhead adds what measuring may cost.
@@ -79,10 +115,7 @@ func (o *overhead) Set(text string) error {
 const shortest = time.Second
 
 func (m *measureFlags) check() error {
-	switch {
-	case m.level < 0 || m.level > 2:
-		return usage("--level %d: want 0, 1 or 2", m.level)
-	case m.duration < shortest || m.duration > 24*time.Hour:
+	if m.duration < shortest || m.duration > 24*time.Hour {
 		return usage("--for %v: want %v … 24h", m.duration, shortest)
 	}
 	return nil
@@ -318,7 +351,7 @@ func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window 
 	case err := <-done:
 		return err
 	}
-	if err := refused(s); err != nil && m.level > 0 {
+	if err := refused(s); err != nil && m.level != 0 {
 		stop()
 		return errors.Join(err, <-done)
 	}
@@ -352,13 +385,16 @@ func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window 
 	return <-done
 }
 
-func (e *env) newSampler(h *hostRooms, level int, interval time.Duration, ring *collector.Ring) *collector.Sampler {
+func (e *env) newSampler(h *hostRooms, level attention, interval time.Duration, ring *collector.Ring) *collector.Sampler {
 	c := collector.Config{
-		FS: e.fs, Level: level, Overhead: float64(h.overhead), Interval: interval, Ring: ring, RXQueue: h.rxQueue, Attach: e.attach,
+		FS: e.fs, Level: level.highest(), Overhead: float64(h.overhead), Interval: interval, Ring: ring, RXQueue: h.rxQueue, Attach: e.attach,
 		Connections: sockdiag.TCP,
 	}
 	if h.ethtool != nil {
 		c.Statistics = h.ethtool
+	}
+	if level == auto {
+		c.Worth = func(s *collector.Sample) string { return diagnose.CloserLook(s, h.nics, h.named) }
 	}
 	lookAtPackets(&c, h)
 	return collector.New(c)

@@ -80,7 +80,7 @@ func (e *env) record(ctx context.Context, file string, m *measureFlags, interval
 	defer func() { err = errors.Join(err, f.Close()) }()
 	name, _ := os.Hostname() // "" where the kernel does not tell
 	w, err := record.NewWriter(f, record.Header{
-		Program: versionText(), Host: states.last.Snapshot.Host, Name: name, Started: e.now().UTC(), Interval: interval, Level: m.level, Overhead: float64(m.overhead),
+		Program: versionText(), Host: states.last.Snapshot.Host, Name: name, Started: e.now().UTC(), Interval: interval, Level: m.level.highest(), Overhead: float64(m.overhead),
 	})
 	if err != nil {
 		return err

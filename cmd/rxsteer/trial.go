@@ -127,7 +127,7 @@ func (e *env) trial(ctx context.Context, f *applyFlags, o apply.TrialOptions, ar
 	if err != nil {
 		return err
 	}
-	if m, err = e.openMeter(ctx, h, f.level, f.window()); err != nil {
+	if m, err = e.openMeter(ctx, h, judging(f.level, report), f.window()); err != nil {
 		return errors.Join(err, engine.Close())
 	}
 	m.watch = p

@@ -117,6 +117,7 @@ func Diagnose(in Input) *Report {
 	}
 	v.shares(r)
 	v.note901(r)
+	v.levels(r)
 	v.order(r.Findings)
 	return r
 }

@@ -134,6 +134,8 @@ type Finding struct {
 	Explains []Symptom `json:"explains,omitempty"`
 	// Queues is each receive queue's part of the device's packets, where one stands out.
 	Queues []float64 `json:"queue_share_ratios,omitempty"`
+	// Level is 2 where packets were looked at for it, else 0: the report's level is enough.
+	Level int `json:"level,omitempty"`
 	// Site is where it is, for plan.
 	Site Site `json:"-"`
 }
@@ -178,6 +180,9 @@ type Unmeasured struct {
 type Report struct {
 	IntervalS float64 `json:"interval_s"`
 	Level     int     `json:"level"` // collector.Sample.Level
+	// Closer is why level 2 was climbed to meanwhile, and CloserS for how much of the interval; "" where it was not.
+	Closer  string  `json:"closer_look,omitempty"`
+	CloserS float64 `json:"closer_look_s,omitempty"`
 	// SinceBoot and Untimed are collector.Sample's: the counters of one look, and an interval that is made up.
 	SinceBoot bool      `json:"since_boot,omitempty"`
 	Untimed   bool      `json:"untimed,omitempty"`

@@ -318,7 +318,13 @@ func (v *view) knownFlows(device string) (n int, covered float64, ok bool) {
 // longFlows reports RX304 where RPS places flows by hash that live long and are read on one CPU each.
 func (v *view) longFlows(r *Report) {
 	var entries int64
-	if v.setting(knob.RPSSockFlowEntries, knob.Host).Decode(&entries) != nil || entries > 0 || len(v.in.Windows) < 3 {
+	var watched []*collector.Sample // others do not know flows
+	for _, w := range v.in.Windows {
+		if w.Flows != nil {
+			watched = append(watched, w)
+		}
+	}
+	if v.setting(knob.RPSSockFlowEntries, knob.Host).Decode(&entries) != nil || entries > 0 || len(watched) < 3 {
 		return
 	}
 	type key struct {
@@ -331,7 +337,7 @@ func (v *view) longFlows(r *Report) {
 		}
 		seen, reader := map[key]int{}, map[key]int{}
 		var carried uint64
-		for _, w := range v.in.Windows {
+		for _, w := range watched {
 			for _, f := range w.Flows {
 				if f.Device != n.Name || f.ConsumerCPU < 0 {
 					continue
@@ -345,15 +351,15 @@ func (v *view) longFlows(r *Report) {
 			}
 		}
 		long := 0
-		for _, w := range v.in.Windows {
+		for _, w := range watched {
 			for _, f := range w.Flows {
-				if k := (key{f.Device, f.Protocol, f.Source, f.Destination}); seen[k] == len(v.in.Windows) {
+				if k := (key{f.Device, f.Protocol, f.Source, f.Destination}); seen[k] == len(watched) {
 					carried += f.Packets
 				}
 			}
 		}
 		for _, n := range seen {
-			if n == len(v.in.Windows) {
+			if n == len(watched) {
 				long++
 			}
 		}
@@ -364,7 +370,7 @@ func (v *view) longFlows(r *Report) {
 		want := pow2(max(int64(v.s.Established), 1024))
 		r.Findings = append(r.Findings, Finding{ID: "RX304", Severity: Info, Subject: n.Name,
 			Summary:  fmt.Sprintf("RPS places the flows of %s by hash, and %s that %s of its packets belong to live long and are read on one CPU each: RFS would do their protocol work where they are read", n.Name, count(long, "flow"), percent(ratio(float64(carried), v.rate(n.Name)*v.seconds))),
-			Evidence: Evidence{{"long_flows", long}, {"watched_windows", len(v.in.Windows)}, {"long_flow_packets_per_s", float64(carried) / v.seconds}, {"rps_sock_flow_entries", entries}},
+			Evidence: Evidence{{"long_flows", long}, {"watched_windows", len(watched)}, {"long_flow_packets_per_s", float64(carried) / v.seconds}, {"rps_sock_flow_entries", entries}},
 			Remedy:   fmt.Sprintf("sysctl net.core.rps_sock_flow_entries=%d, and rps_flow_cnt of each rx queue of %s: %d", want, n.Name, pow2(want/int64(max(len(queues), 1)))),
 			Site:     Site{Device: n.Name, Queues: queues, CPU: -1}})
 	}
