@@ -87,6 +87,7 @@ func sample() *collector.Sample {
 
 // loopView is an agent in the middle of everything.
 func loopView() LoopView {
+	early, late := time.Unix(1772366400, 5e8), time.Unix(1772370000, 0)
 	return LoopView{
 		Status: &control.Status{Mode: control.Auto, Open: true, Tick: 100 * time.Millisecond, TickCost: 0.002,
 			Devices: []control.DeviceStatus{{Name: "eth0", Mode: control.Auto, Phase: control.Judging, Yielded: []knob.Kind{knob.RPSCPUs}, Wait: 5 * time.Second}},
@@ -97,7 +98,11 @@ func loopView() LoopView {
 		Degraded: map[string]string{"writing": "read-only file system"},
 		ReloadOK: true, Reloaded: time.Unix(1772366400, 0),
 		Told: Told{Findings: []diagnose.Finding{{ID: "RX201", Severity: diagnose.Warning, Subject: "eth0"}, {ID: "RX201", Severity: diagnose.Warning, Subject: "eth0"}, {ID: "RX101", Severity: diagnose.Critical, Subject: "cpu 3"}},
-			Baseline: true, Drift: []diagnose.Drift{{Severity: diagnose.Warning, Difference: knob.Difference{Ref: knob.Ref{Knob: knob.RSSTable, Target: "eth0"}}}},
+			Baseline: true, Drift: []diagnose.Drift{
+				{Severity: diagnose.Warning, FirstSeen: &late, Difference: knob.Difference{Ref: knob.Ref{Knob: knob.RSSTable, Target: "eth0"}}},
+				{Severity: diagnose.Warning, FirstSeen: &early, Difference: knob.Difference{Ref: knob.Ref{Knob: knob.RSSKey, Target: "eth0"}}},
+				{Severity: diagnose.Info, Difference: knob.Difference{Ref: knob.Ref{Knob: knob.NetdevMaxBacklog, Target: knob.Host}}},
+			},
 			Transactions: map[apply.State]int{apply.Kept: 2, apply.RolledBack: 1}, Coalescing: map[string]float64{"eth0": 2.75}},
 	}
 }

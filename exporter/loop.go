@@ -71,13 +71,14 @@ var (
 	famReloaded  = loopFamily{"config_last_reload_success_timestamp_seconds", "When the configuration was last read well.", true, nil}
 	famFinding   = loopFamily{"finding", "1 for each finding of the last look (rxsteer explain ID), by the device, CPU or host it is about.", true, []string{"id", "device", "severity"}}
 	famFindings  = loopFamily{"findings", "Findings of the last look by severity.", true, []string{"severity"}}
+	famDriftSeen = loopFamily{"drift_first_seen_timestamp_seconds", "When the oldest of the differences from the baseline that are there was seen first. Only while there are any.", true, []string{"device"}}
 	famDrift     = loopFamily{"drift_settings", "Settings that differ from the baseline, by severity. Only with a baseline in the configuration.", true, []string{"device", "severity"}}
 	famTx        = loopFamily{"transactions", "Transactions of this boot, made by anybody, by state.", true, []string{"state"}}
 	famCoalesce  = loopFamily{"coalescing_ratio", "Median interval between a device's interrupts per rx-usecs: how far the card's timer is from what is set.", true, []string{"device"}}
 )
 
 var loopFamilies = []loopFamily{famMode, famPhase, famDecisions, famMoves, famBuckets, famRollbacks, famReaction, famYielded, famWait, famAllowed, famCritical,
-	famTick, famTickCost, famDegraded, famReloadOK, famReloaded, famFinding, famFindings, famDrift, famTx, famCoalesce}
+	famTick, famTickCost, famDegraded, famReloadOK, famReloaded, famFinding, famFindings, famDrift, famDriftSeen, famTx, famCoalesce}
 
 // Describe implements prometheus.Collector.
 func (l *Loop) Describe(ch chan<- *prometheus.Desc) {
@@ -145,9 +146,16 @@ func (l *Loop) told(ch chan<- prometheus.Metric, t *Told) {
 	if !t.Baseline {
 		return
 	}
+	first := map[string]time.Time{}
 	drift := map[[2]string]float64{{"", diagnose.Info.String()}: 0}
 	for _, d := range t.Drift {
 		drift[[2]string{d.Target.Device(), d.Severity.String()}]++
+		if at, known := first[d.Target.Device()]; d.FirstSeen != nil && (!known || d.FirstSeen.Before(at)) {
+			first[d.Target.Device()] = *d.FirstSeen
+		}
+	}
+	for device, at := range first {
+		famDriftSeen.put(ch, float64(at.UnixMilli())/1e3, device)
 	}
 	for k, n := range drift {
 		famDrift.put(ch, n, k[0], k[1])

@@ -154,13 +154,17 @@ func (x *hands) Look(ctx context.Context) (*control.Look, error) {
 	x.cores, x.never = cpus(top)
 	x.mu.Unlock()
 	told := exporter.Told{Transactions: x.transactions()}
+	var first func(knob.Ref) (time.Time, bool)
 	if x.baseline != nil {
-		told.Baseline, told.Drift = true, diagnose.Drifted(x.baseline, snap, nil)
+		seen, why := sight(x.stateDir, x.baseline, snap, x.e.now())
+		x.state.degrade("remembering when drift was seen first", why)
+		first = seen.First
+		told.Baseline, told.Drift = true, diagnose.Drifted(x.baseline, snap, first)
 	}
 	if sample != nil {
 		x.countBuckets(ctx, c, snap, fast, sample)
 		told.Coalescing = coalescing(nics, snap, sample)
-		report := diagnose.Diagnose(diagnose.Input{Snapshot: snap, NICs: nics, Topology: top, Sample: sample, Windows: x.ring.Window(c.Interval), Devices: steered, Baseline: x.baseline})
+		report := diagnose.Diagnose(diagnose.Input{Snapshot: snap, NICs: nics, Topology: top, Sample: sample, Windows: x.ring.Window(c.Interval), Devices: steered, Baseline: x.baseline, FirstSeen: first})
 		told.Findings = report.Findings
 		for _, name := range steered {
 			x.plan(look, c, name, plan.Input{Report: report, Snapshot: snap, Topology: top, NICs: nics, Sample: sample})
