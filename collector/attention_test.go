@@ -10,12 +10,13 @@ import (
 // followed is programs of level 2 that count how often they were loaded and are attached.
 type followed struct{ loaded, open, attached int }
 
-func (f *followed) Attach() error                     { f.attached++; return nil }
-func (f *followed) Detach() error                     { f.attached--; return nil }
-func (f *followed) SetRate(uint32) error              { return nil }
-func (f *followed) Read(c *bpf.PacketCounters) error  { *c = bpf.PacketCounters{}; return nil }
-func (f *followed) ForgetStages([]bpf.StageKey) error { return nil }
-func (f *followed) MaxStages() int                    { return 1 }
+func (f *followed) Attach() error                             { f.attached++; return nil }
+func (f *followed) Detach() error                             { f.attached--; return nil }
+func (f *followed) AttachCalibrated() (bpf.PacketCost, error) { return bpf.PacketCost{}, f.Attach() }
+func (f *followed) SetRate(uint32) error                      { return nil }
+func (f *followed) Read(c *bpf.PacketCounters) error          { *c = bpf.PacketCounters{}; return nil }
+func (f *followed) ForgetStages([]bpf.StageKey) error         { return nil }
+func (f *followed) MaxStages() int                            { return 1 }
 func (f *followed) Missing() []bpf.Hook {
 	return []bpf.Hook{{Name: "x", Lost: "stage x", Why: "not here"}}
 }
