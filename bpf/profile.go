@@ -124,8 +124,11 @@ func LoadProfiler(opts ProfileOptions) (*Profiler, error) {
 // Period is the time between two ticks of a CPU.
 func (p *Profiler) Period() time.Duration { return p.period }
 
-// Start begins to sample on every online CPU. On an error nothing is left attached.
+// Start begins to sample on every online CPU, and goes on after Stop. On an error nothing is left attached.
 func (p *Profiler) Start() error {
+	if err := p.forgetRuns(); err != nil {
+		return err
+	}
 	for _, h := range profileHooks {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p.coll.Programs[h.program], AttachType: ebpf.AttachTraceRawTp})
 		if err != nil {
@@ -153,6 +156,21 @@ func (p *Profiler) Start() error {
 		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
 			return errors.Join(fmt.Errorf("start the clock of CPU %d: %w", cpu, err), p.Stop())
 		}
+	}
+	return nil
+}
+
+// forgetRuns clears the marks of runs that Stop cut short: their CPUs would seem to receive still.
+func (p *Profiler) forgetRuns() error {
+	var cpus []profileProfileCpu
+	if err := p.coll.Maps[profileMapState].Lookup(uint32(0), &cpus); err != nil {
+		return fmt.Errorf("begin profile: %w", err)
+	}
+	for i := range cpus {
+		cpus[i].In, cpus[i].Pending = 0, [4]uint64{}
+	}
+	if err := p.coll.Maps[profileMapState].Put(uint32(0), cpus); err != nil {
+		return fmt.Errorf("begin profile: %w", err)
 	}
 	return nil
 }

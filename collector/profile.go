@@ -32,6 +32,9 @@ const (
 type ProfileConfig struct {
 	FS host.FS
 	Hz int // ticks per second and CPU; 0 means bpf.DefaultHz
+	// Overhead is the share of each CPU's time it may take: where softirqs are so many that looking at them takes more,
+	// it samples in windows of a second or more. 0 sets no limit.
+	Overhead float64
 	// RXQueue tells the rx queue of a NAPI, -1 not known; nil knows none.
 	RXQueue func(netns uint64, ifindex int, napiID uint32) int
 }
@@ -49,20 +52,13 @@ func Profile(ctx context.Context, cfg ProfileConfig, d time.Duration) (_ *profil
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if err := p.Start(); err != nil {
-		return nil, err
-	}
 	began := time.Now()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	took := time.Since(began)
-	if err := p.Stop(); err != nil {
+	budget := profileBudget{share: cfg.Overhead, period: p.Period()}
+	took, err := budget.run(ctx, p, cfg.FS, d)
+	if err != nil {
 		return nil, err
 	}
+	all := time.Since(began)
 	counts, err := p.Read()
 	if err != nil {
 		return nil, err
@@ -72,6 +68,9 @@ func Profile(ctx context.Context, cfg ProfileConfig, d time.Duration) (_ *profil
 	prof := buildProfile(counts, symbols, profileFacts{
 		began: began, took: took, period: p.Period(), own: ownNetns(cfg.FS), rxQueue: cfg.RXQueue, noSymbols: why, kernel: kernelRelease(cfg.FS),
 	})
+	if took < all*98/100 {
+		prof.Comments = append(prof.Comments, fmt.Sprintf("rxsteer: sampled in %.1f of %.1f s: there are so many softirqs that more would take above %.3g %% of a CPU", took.Seconds(), all.Seconds(), 100*cfg.Overhead))
+	}
 	return prof, ctx.Err()
 }
 

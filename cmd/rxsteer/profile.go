@@ -20,6 +20,7 @@ import (
 type profileFlags struct {
 	duration               time.Duration
 	hz                     int
+	overhead               overhead
 	write, svg, from, base string
 }
 
@@ -43,6 +44,7 @@ instead of measuring. Functions have names where kernel.kptr_restrict allows it.
 	}
 	c.Flags().DurationVar(&f.duration, "for", 30*time.Second, "sample for this `TIME`")
 	c.Flags().IntVar(&f.hz, "hz", bpf.DefaultHz, "`TICKS` per second and CPU")
+	addOverhead(c, &f.overhead)
 	c.Flags().StringVarP(&f.write, "write", "w", "", "write the profile (pprof) to `FILE`")
 	c.Flags().StringVar(&f.svg, "flame", "", "draw a flame graph (SVG) to `FILE`")
 	c.Flags().StringVar(&f.from, "from", "", "read the profile in `FILE` instead of sampling this host")
@@ -53,8 +55,8 @@ instead of measuring. Functions have names where kernel.kptr_restrict allows it.
 			return usage("--for %v: want 100ms … 24h", f.duration)
 		case f.hz < 1 || f.hz > bpf.MaxHz:
 			return usage("--hz %d: want 1 … %d", f.hz, bpf.MaxHz)
-		case f.from != "" && (f.write != "" || c.Flags().Changed("for") || c.Flags().Changed("hz")):
-			return usage("--from reads a profile: --for, --hz and -w have no part in it")
+		case f.from != "" && (f.write != "" || c.Flags().Changed("for") || c.Flags().Changed("hz") || c.Flags().Changed("overhead")):
+			return usage("--from reads a profile: --for, --hz, --overhead and -w have no part in it")
 		}
 		return e.profile(c.Context(), &f)
 	}
@@ -110,7 +112,7 @@ func (e *env) sampleProfile(ctx context.Context, f *profileFlags) (*profile.Prof
 	}
 	done := make(chan result, 1)
 	go func() {
-		p, err := collector.Profile(ctx, collector.ProfileConfig{FS: e.fs, Hz: f.hz, RXQueue: h.rxQueue}, f.duration)
+		p, err := collector.Profile(ctx, collector.ProfileConfig{FS: e.fs, Hz: f.hz, Overhead: float64(f.overhead), RXQueue: h.rxQueue}, f.duration)
 		done <- result{p, err}
 	}()
 	bar := e.newProgress("sampling receive softirqs", f.duration)

@@ -114,11 +114,15 @@ func TestProfileOfTraffic(t *testing.T) {
 			}
 		})
 	}()
-	o := r.rxsteer("profile", "--for", "2s", "--hz", "499", "-w", file, "--flame", svg).want(t, exitOK)
+	o := r.rxsteer("profile", "--for", "2s", "--hz", "499", "--overhead", "0", "-w", file, "--flame", svg).want(t, exitOK)
 	if err := r.b.FS().WriteFile("/sys/class/net/b0/threaded", []byte("1")); err != nil {
 		t.Error(err)
 	}
-	threaded := r.rxsteer("profile", "--for", "1s", "--hz", "499").want(t, exitOK)
+	threaded := r.rxsteer("profile", "--for", "1s", "--hz", "499", "--overhead", "0").want(t, exitOK)
+	thinned := r.rxsteer("profile", "--for", "2500ms", "--overhead", "0.01%").want(t, exitOK)
+	if !strings.Contains(thinned.stdout, "! sampled in 1.") || !strings.Contains(thinned.stdout, "of 2.5 s") {
+		t.Errorf("nothing says that the budget was spent after a second:\n%s", thinned.stdout)
+	}
 	close(stop)
 	if err := <-sent; err != nil {
 		t.Fatal(err)
