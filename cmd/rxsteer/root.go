@@ -105,7 +105,7 @@ func run(ctx context.Context, e *env) int {
 			strings.HasPrefix(text, "accepts "), strings.HasPrefix(text, "requires "),
 			strings.HasPrefix(text, "required flag"), strings.Contains(text, "arg(s)"):
 			text = strings.TrimSpace(text)
-			err = &failure{exitUsage, errors.New(text), []string{cmd.CommandPath() + " --help shows how it is used"}}
+			err = &failure{exitUsage, errors.New(text), []string{"usage: " + cmd.UseLine(), cmd.CommandPath() + " --help shows how it is used"}}
 		case ctx.Err() != nil && errors.Is(err, context.Canceled):
 			err = errors.New("interrupted; nothing was changed and nothing is left attached")
 		}
