@@ -111,7 +111,7 @@ func (w *Web) metrics() http.Handler {
 	}
 	running := make(chan struct{}, maxScrapes)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if expfmt.Negotiate(r.Header).FormatType() == expfmt.TypeProtoDelim {
+		if expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...).FormatType() == expfmt.TypeProtoDelim {
 			library.ServeHTTP(rw, r)
 			return
 		}
