@@ -9,7 +9,7 @@ import (
 )
 
 // An assertion is "PATH OP OPERAND" or "PATH exists" or "PATH absent". OP is one of
-// == != >= <= > < and has (of a text that contains another, or a list that holds a value).
+// == != >= <= > < and has (of a text that contains another, or a list that holds a value or such a text).
 // The operand is JSON (0.9, "sdfn", true, [0,1]), a path, or NUMBER * PATH.
 //
 // A PATH begins with a document's name and walks by ".name", "[3]", "[key=value]" (the first
@@ -197,7 +197,9 @@ func holds(got any, op string, want any) bool {
 			return strings.Contains(x, fmt.Sprint(want))
 		case []any:
 			for _, e := range x {
-				if canonical(e) == canonical(want) {
+				text, isText := e.(string)
+				part, isPart := want.(string)
+				if canonical(e) == canonical(want) || isText && isPart && strings.Contains(text, part) {
 					return true
 				}
 			}

@@ -1,5 +1,6 @@
-// Command rxbuckets prints, in a lab guest, what the bucket programs see of an interface: a
-// collector.DeviceBuckets of a window, and the top flows of an interval, as one JSON object.
+// Command rxbuckets prints, in a lab guest, what level 2 sees of an interface: a collector.DeviceBuckets of a window,
+// and of an interval the top flows, the stages, the links that traffic has shown against those that the driver's names
+// and netlink tell, and the pacing of its interrupts against the kernel's count of them, as one JSON object.
 package main
 
 import (
@@ -21,14 +22,15 @@ import (
 func main() {
 	dev := flag.String("dev", "eth0", "interface")
 	interval := flag.Duration("for", 2*time.Second, "how long to watch")
+	usecs := flag.Int64("usecs", 0, "rx-usecs to hold the interrupts against")
 	flag.Parse()
-	if err := run(*dev, *interval); err != nil {
+	if err := run(*dev, *interval, *usecs); err != nil {
 		fmt.Fprintln(os.Stderr, "rxbuckets:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dev string, interval time.Duration) (err error) {
+func run(dev string, interval time.Duration, usecs int64) (err error) {
 	fs := host.OS{}
 	c, err := ethtool.New()
 	if err != nil {
@@ -48,8 +50,16 @@ func run(dev string, interval time.Duration) (err error) {
 	if !ok {
 		return fmt.Errorf("no interface %s", dev)
 	}
-	s := collector.New(collector.Config{FS: fs, Level: 2, RSS: func() []collector.RSS { return []collector.RSS{rss} }, Sockets: sockdiag.Sockets})
+	s := collector.New(collector.Config{FS: fs, Level: 2, PacketRate: 64, RSS: func() []collector.RSS { return []collector.RSS{rss} }, Sockets: sockdiag.Sockets})
 	sample, err := s.Sample(ctx, interval)
+	if err != nil {
+		return err
+	}
+	vectors, err := receiveVectors(fs, dev)
+	if err != nil {
+		return err
+	}
+	links, err := compareLinks(sample, rss.IfIndex, vectors)
 	if err != nil {
 		return err
 	}
@@ -62,5 +72,9 @@ func run(dev string, interval time.Duration) (err error) {
 		Table      []int                  `json:"table"`
 		Sampled    []collector.Flow       `json:"flows"`
 		Unmeasured []collector.Unmeasured `json:"unmeasured"`
-	}{b, rss.Table, sample.Flows, sample.Unmeasured}))
+		Links      Links                  `json:"links"`
+		Pacing     Pacing                 `json:"pacing"`
+		Stages     map[string]uint64      `json:"stages"` // packets or runs timed of the interface, by stage
+		Cost       *collector.Cost        `json:"cost"`
+	}{b, rss.Table, sample.Flows, sample.Unmeasured, links, pacingOf(sample, rss.IfIndex, vectors, usecs), stagesOf(sample, rss.IfIndex), sample.Cost}))
 }
