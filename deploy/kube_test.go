@@ -232,7 +232,7 @@ func TestChart(t *testing.T) {
 					t.Errorf("scraped without TLS: %+v", e)
 				}
 			}},
-		"everything beside it": {"serviceMonitor: {enabled: true, labels: {release: prom}}\nprometheusRule: {enabled: true}\ndashboard: {enabled: true}\nnetworkPolicy: {enabled: true}\nextraCapabilities: [SYS_RESOURCE]\npriorityClassName: system-node-critical\nimagePullSecrets: [{name: pull}]\nmaxUnavailable: 1",
+		"everything beside it": {"serviceMonitor: {enabled: true, labels: {release: prom}, metricRelabelings: [{sourceLabels: [__name__], regex: rxsteer_napi_poll_.*, action: drop}]}\nprometheusRule: {enabled: true}\ndashboard: {enabled: true}\nnetworkPolicy: {enabled: true}\nextraCapabilities: [SYS_RESOURCE]\npriorityClassName: system-node-critical\nimagePullSecrets: [{name: pull}]\nmaxUnavailable: 1",
 			map[string]control.Mode{"rxsteer": control.Off}, map[string][]string{"rxsteer": slices.Insert(slices.Clone(observing), 3, "SYS_RESOURCE")},
 			func(t *testing.T, r *rendered) {
 				d, _, _ := r.agent(t, "rxsteer")
@@ -241,7 +241,7 @@ func TestChart(t *testing.T) {
 						t.Errorf("the service selects %s=%s", k, v)
 					}
 				}
-				if m := r.monitors[0]; m.Labels["release"] != "prom" || m.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != "rxsteer" {
+				if m := r.monitors[0]; m.Labels["release"] != "prom" || len(m.Spec.Endpoints[0].MetricRelabelConfigs) != 1 || m.Spec.Selector.MatchLabels["app.kubernetes.io/name"] != "rxsteer" {
 					t.Errorf("monitor: %+v", m)
 				}
 				var rules int

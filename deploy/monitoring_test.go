@@ -56,9 +56,7 @@ func startRig(t *testing.T, config string, promArgs ...string) *rig {
 	ns := testnet.New(t)
 	dir := t.TempDir()
 	rxsteer := filepath.Join(dir, "rxsteer")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", rxsteer, "../cmd/rxsteer").CombinedOutput(); err != nil {
-		t.Fatalf("build rxsteer: %v\n%s", err, out)
-	}
+	buildAgent(t, rxsteer)
 	peer := testnet.New(t)
 	if err := testnet.Connect(peer, ns, testnet.Veth{A: "a0", B: "b0", AddrA: "10.99.0.1/24", AddrB: "10.99.0.2/24", NAPI: true, StaticNeigh: true}); err != nil {
 		t.Fatal(err)
@@ -69,10 +67,7 @@ func startRig(t *testing.T, config string, promArgs ...string) *rig {
 	}
 	t.Cleanup(func() { sender.Close() })
 	r := &rig{t: t, ns: ns, prom: "http://127.0.0.1:9090", agent: "http://127.0.0.1:9742"}
-	r.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
-		err = ns.Do(func() (err error) { c, err = net.DialTimeout(network, addr, time.Second); return err })
-		return c, err
-	}}}
+	r.client = clientIn(ns)
 	write := func(name, text string) string {
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -105,6 +100,24 @@ func startRig(t *testing.T, config string, promArgs ...string) *rig {
 	}()
 	t.Cleanup(func() { stop(); <-done })
 	return r
+}
+
+// buildAgent builds rxsteer, static, in its own module.
+func buildAgent(t *testing.T, file string) {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", file, "./cmd/rxsteer")
+	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build rxsteer: %v\n%s", err, out)
+	}
+}
+
+// clientIn makes requests from within a namespace.
+func clientIn(ns *testnet.NS) *http.Client {
+	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
+		err = ns.Do(func() (err error) { c, err = net.DialTimeout(network, addr, time.Second); return err })
+		return c, err
+	}}}
 }
 
 // start runs a program until the test ends.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -271,9 +272,13 @@ func settingChecks(snap *knob.Snapshot) []check {
 
 // writeChecks asks, without writing, whether this process may write settings and the journal.
 func (e *env) writeChecks(snap *knob.Snapshot) []check {
+	journal := apply.DefaultDir
+	if _, err := os.Stat(journal); err != nil {
+		journal = filepath.Dir(journal) // where it would be made
+	}
 	files := []struct{ file, lost string }{
 		{"/proc/sys/net/core/netdev_budget", "sysctls cannot be changed"},
-		{filepath.Dir(apply.DefaultDir), "no journal can be kept, so nothing can be changed"},
+		{journal, "no journal can be kept, so nothing can be changed"},
 	}
 	if len(snap.Devices) > 0 {
 		files = append(files, struct{ file, lost string }{"/sys/class/net/" + snap.Devices[0].Name + "/queues/rx-0/rps_cpus", "RPS, RFS and XPS cannot be changed"})
