@@ -70,7 +70,7 @@ func build(ctx context.Context, args ...string) error {
 }
 
 // overhead of rxsteer in guests: an emulated CPU pays for each look many times what a real one does. Within the 1 %
-// that is usual it saw 500 of 24000 packets, and in a window of 0.8 s too few of a busy CPU's runs to call it hot.
+// that is usual it may look at too few of a busy CPU's runs in a window of 0.8 s to call it hot.
 const overhead = "20%"
 
 // script is what the guest runs.
