@@ -73,8 +73,11 @@ func build(ctx context.Context, args ...string) error {
 // that is usual it may look at too few of a busy CPU's runs in a window of 0.8 s to call it hot.
 const overhead = "20%"
 
-// script is what the guest runs.
-func (s *Scenario) script() string {
+// Setup is the first part of what the guest runs: it ends when what is set is set and the traffic flows.
+func (s *Scenario) Setup() string { return s.setup("") }
+
+// setup runs look, a line, between what is set and what costs CPU time.
+func (s *Scenario) setup(look string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	b.WriteString(guestFunctions)
@@ -85,7 +88,7 @@ func (s *Scenario) script() string {
 		line("%s", l)
 	}
 	line("set +e")
-	line("tool status status")
+	line("%s", look)
 	if s.BurnUs > 0 {
 		line("rxburn --us %g --for 10m eth0 2>/tmp/burn >/dev/null & n=300; until grep -qs ready /tmp/burn || [ $n = 0 ]; do usleep 100000; n=$((n-1)); done", s.BurnUs)
 		line("grep ready /tmp/burn || { cat /tmp/burn; exit 70; }")
@@ -104,6 +107,14 @@ func (s *Scenario) script() string {
 		line("flowing eth0 || { cat /share/req/*.out; exit 71; }")
 		line("sleep 1")
 	}
+	return b.String()
+}
+
+// script is what the guest runs.
+func (s *Scenario) script() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	b.WriteString(s.setup("tool status status"))
 	line("say measure")
 	line("rxfacts -for %v >before.json || exit 72", s.Measure) // not beside diagnose, which sends itself datagrams to learn what its programs cost
 	for _, l := range s.Meanwhile {

@@ -27,9 +27,10 @@ type ProbeConn struct {
 	udp *UDP
 }
 
-// DialProbe opens the probe's socket in the calling thread's network namespace.
-func DialProbe(to netip.AddrPort) (*ProbeConn, error) {
-	u, err := DialUDP(FlowConfig{To: []netip.AddrPort{to}}, receiveSize)
+// DialProbe opens the probe's socket in the calling thread's network namespace; ports has its
+// source port, or none to leave that to the kernel.
+func DialProbe(to netip.AddrPort, ports ...uint16) (*ProbeConn, error) {
+	u, err := DialUDP(FlowConfig{To: []netip.AddrPort{to}, Ports: ports}, receiveSize)
 	if err != nil {
 		return nil, fmt.Errorf("dial probe: %w", err)
 	}

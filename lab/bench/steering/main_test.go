@@ -3,32 +3,38 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rxsteer/rxsteer/lab/bench/steering/outcome"
+	"github.com/rxsteer/rxsteer/lab/scenarios"
 )
 
-func TestParse(t *testing.T) {
-	got, err := parse([]byte("{\"state\":\"skewed\",\"arm\":\"rsspp\",\"drops\":3}\n{\"arm\":\"static\"}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff([]outcome.Row{{State: "skewed", Arm: "rsspp", Drops: 3}, {Arm: "static"}}, got); d != "" {
+func TestParseKeepsTheLastRowOfEachArm(t *testing.T) {
+	got := parse("== 3.1 set\nrow: {\"scenario\":\"c\",\"arm\":\"rsspp\",\"drops\":2}\nrow: {\"arm\":\"static\",\"failed\":\"no time\"}\n" +
+		"row: {\"scenario\":\"c\",\"arm\":\"rsspp\",\"drops\":3}\nrow: {cut off")
+	want := map[string]outcome.Row{"rsspp": {Scenario: "c", Arm: "rsspp", Drops: 3}, "static": {Arm: "static", Failed: "no time"}}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("rows (-want +got):\n%s", d)
-	}
-	for _, bad := range []string{"", "{", "nonsense"} {
-		if rows, err := parse([]byte(bad)); err == nil {
-			t.Errorf("%q: rows %v, want an error", bad, rows)
-		}
 	}
 }
 
-func TestScriptNamesArms(t *testing.T) {
-	s := script("nothing,rsspp")
-	for _, want := range []string{"rxbenchsteerer -arms nothing,rsspp >rows.json", "--flows 64 --elephants 4 --share 0.5 --rate 2000", "rxburn --us 60 "} {
-		if !strings.Contains(s, want) {
-			t.Errorf("the script has no %q:\n%s", want, s)
+func TestEveryBenchIsAScenarioOfTheLab(t *testing.T) {
+	for _, b := range benches {
+		s, err := scenarios.Find(b.Name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if s.Issue != b.Letter {
+			t.Errorf("%s: letter %s, the lab's is %s", b.Name, b.Letter, s.Issue)
+		}
+		script := b.script(s, []string{"nothing", "rsspp"}, 90*time.Second)
+		for _, want := range append([]string{"rxbenchsteerer -arms nothing,rsspp -scenario " + b.Letter + " ", " -left 1m30s", s.Traffic[0]}, s.Set...) {
+			if !strings.Contains(script, want) {
+				t.Errorf("%s: the script has no %q:\n%s", b.Name, want, script)
+			}
 		}
 	}
 }

@@ -93,12 +93,17 @@ func (c *command) probe(args []string) error {
 	pf := addPlan(fs, 100, 1_000_000)
 	to := fs.String("to", "", "`ADDRESS:PORT` of a recv")
 	wait := fs.Duration("wait", time.Second, "`time` to wait for the last echoes")
+	srcPort := fs.String("src-port", "", "source `port`, which with the addresses decides the queue; the kernel's choice when empty")
 	if err := c.parse(args); err != nil {
 		return err
 	}
 	addr, err := addrPort("to", *to)
 	if err != nil {
 		return err
+	}
+	src, err := ports(*srcPort)
+	if err != nil || len(src) > 1 {
+		return fmt.Errorf("%w: --src-port %q: want one port", errUsage, *srcPort)
 	}
 	p, err := pf.parse()
 	if err != nil {
@@ -110,7 +115,7 @@ func (c *command) probe(args []string) error {
 	if p.Rate == 0 {
 		return fmt.Errorf("%w: a probe needs a --rate", errUsage)
 	}
-	conn, err := traffic.DialProbe(addr)
+	conn, err := traffic.DialProbe(addr, src...)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rxsteer/rxsteer/lab/bench/steering/outcome"
+	"github.com/rxsteer/rxsteer/lab/traffic"
 )
 
 // host is the guest's device and its counters.
@@ -121,28 +124,19 @@ func (h *host) setTable(t []int) error {
 	return h.ethtool(w)
 }
 
-func (h *host) pin(queue, cpu int) error {
-	return os.WriteFile(fmt.Sprintf("/proc/irq/%d/smp_affinity_list", h.irqs[queue]), []byte(strconv.Itoa(cpu)), 0)
+func (h *host) pin(queue, cpu int) error { return h.write(queue, strconv.Itoa(cpu)) }
+
+func (h *host) write(queue int, cpus string) error {
+	return os.WriteFile(fmt.Sprintf("/proc/irq/%d/smp_affinity_list", h.irqs[queue]), []byte(cpus), 0)
 }
 
-// set makes one of the states that arms start from.
-func (h *host) set(state string) error {
-	table := make([]int, h.sizes)
-	for b := range table {
-		table[b] = b % len(h.irqs)
-		if state == outcome.Skewed && b%5 > 0 {
-			table[b] = 0 // four of five buckets
-		}
-	}
-	if err := h.setTable(table); err != nil {
+// restore makes the settings that an arm starts from.
+func (h *host) restore(s *settings) error {
+	if err := h.setTable(s.table); err != nil {
 		return err
 	}
-	for q := range h.irqs {
-		cpu := q % h.cpus
-		if state == outcome.OneCPU {
-			cpu = 0
-		}
-		if err := h.pin(q, cpu); err != nil {
+	for q, cpus := range s.affinity {
+		if err := h.write(q, cpus); err != nil {
 			return err
 		}
 	}
@@ -272,65 +266,69 @@ func ownCPU() (time.Duration, error) {
 }
 
 type probed struct {
-	p50, p99 time.Duration
-	lost     int // mice of which nothing came back
-	err      error
+	p50, p99, p999 time.Duration
+	lost           int // mice of which nothing came back
+	err            error
 }
 
 var requests = 1000 // above those of the lab's shell functions
 
-// probe sends mice of several source ports from the sender's side and takes their round trips: the
-// median of their medians and the worst of their 99th percentiles.
-func probe(d time.Duration) probed {
-	const mice = 4
-	var names []string
-	for range mice {
-		requests++
-		base := fmt.Sprintf("/share/req/%d", requests)
-		cmd := fmt.Sprintf("rxtraffic probe --to 10.77.0.2:9001 --rate 50 --for %v --json 2>/dev/null\n", d)
-		if err := os.WriteFile(base+".new", []byte(cmd), 0o644); err != nil {
-			return probed{err: err}
-		}
-		if err := os.Rename(base+".new", base+".cmd"); err != nil {
-			return probed{err: err}
-		}
-		names = append(names, base)
+// mice are probe flows; the same source ports for each arm, so that all look through the same buckets.
+const (
+	mice     = 8
+	micePort = 30000 // of the first
+	miceRate = 50    // packets/s of each
+)
+
+// probe sends mice from the sender's side and takes their round trips: the median of their medians and the worst of
+// their 99th and 99.9th percentiles.
+func probe(ctx context.Context, d time.Duration) probed {
+	requests++
+	base := fmt.Sprintf("/share/req/%d", requests)
+	cmd := fmt.Sprintf("for i in $(seq 0 %d); do rxtraffic probe --to 10.77.0.2:9001 --src-port $((%d+i)) --rate %d --for %v --json & done; wait\n", mice-1, micePort, miceRate, d)
+	if err := os.WriteFile(base+".new", []byte(cmd), 0o644); err != nil {
+		return probed{err: err}
 	}
+	if err := os.Rename(base+".new", base+".cmd"); err != nil {
+		return probed{err: err}
+	}
+	until := time.Now().Add(d + 10*time.Second)
+	for {
+		if _, err := os.Stat(base + ".rc"); err == nil {
+			break
+		}
+		if time.Now().After(until) || ctx.Err() != nil {
+			return probed{err: errors.New("probe: no answer from the sender's side")}
+		}
+		time.Sleep(100 * time.Millisecond) // 9p brings no notifications
+	}
+	text, err := os.ReadFile(base + ".out")
+	if err != nil {
+		return probed{err: err}
+	}
+	return summary(text)
+}
+
+// summary reads a JSON document of rxtraffic probe per mouse.
+func summary(text []byte) probed {
 	var p50 []time.Duration
 	var out probed
-	time.Sleep(d) // the sender's side needs that long
-	until := time.Now().Add(20 * time.Second)
-	for _, base := range names {
-		for {
-			if _, err := os.Stat(base + ".rc"); err == nil {
-				break
-			}
-			if time.Now().After(until) {
-				return probed{err: fmt.Errorf("probe: no answer from the sender's side")}
-			}
-			time.Sleep(200 * time.Millisecond) // 9p brings no notifications
-		}
-		text, err := os.ReadFile(base + ".out")
-		if err != nil {
-			return probed{err: err}
-		}
+	for line := range bytes.Lines(text) {
 		var r struct {
-			RTT struct {
-				Count uint64        `json:"count"`
-				P50   time.Duration `json:"p50_ns"`
-				P99   time.Duration `json:"p99_ns"`
-			} `json:"rtt"`
+			RTT traffic.Summary `json:"rtt"`
 		}
-		if err := json.Unmarshal(text, &r); err != nil {
-			return probed{err: fmt.Errorf("parse probe %q: %w", text, err)}
+		if err := json.Unmarshal(line, &r); err != nil {
+			return probed{err: fmt.Errorf("parse probe %q: %w", line, err)}
 		}
 		if r.RTT.Count == 0 {
-			fmt.Fprintf(os.Stderr, "probe: nothing came back: %s", text)
 			out.lost++
 			continue
 		}
 		p50 = append(p50, r.RTT.P50)
-		out.p99 = max(out.p99, r.RTT.P99)
+		out.p99, out.p999 = max(out.p99, r.RTT.P99), max(out.p999, r.RTT.P999)
+	}
+	if n := len(p50) + out.lost; n != mice {
+		return probed{err: fmt.Errorf("probe: %d mice reported, want %d: %s", n, mice, text)}
 	}
 	if len(p50) > 0 {
 		slices.Sort(p50)

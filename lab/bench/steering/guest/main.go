@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rxsteer/rxsteer/lab/bench/steering/outcome"
@@ -21,9 +20,11 @@ import (
 
 func main() {
 	arms := flag.String("arms", "", "comma-separated `names`")
-	scale := flag.Float64("scale", 1, "`factor` for the time that each arm is given")
+	letter := flag.String("scenario", "", "`letter` for the rows")
+	even := flag.Float64("even", 1.5, "the busiest CPU's `load` per mean up to which the load counts as even")
+	left := flag.Duration("left", time.Minute, "`time` for all arms; an arm that does not fit any more is not run")
 	flag.Parse()
-	if err := run(*arms, *scale); err != nil {
+	if err := run(*arms, *letter, *even, time.Now().Add(*left)); err != nil {
 		fmt.Fprintln(os.Stderr, "guest:", err)
 		os.Exit(1)
 	}
@@ -31,40 +32,57 @@ func main() {
 
 // Times of an arm.
 const (
-	warm   = 1500 * time.Millisecond // after the state was set
-	window = 4 * time.Second         // judged at the end, with probes
+	warm   = time.Second             // after the settings were restored
+	window = 4500 * time.Millisecond // judged at the end, with probes
 	sample = 500 * time.Millisecond
+	// settled is for how long the load has to be even for an arm to be judged before its time is up.
+	settled = 4 * time.Second
 )
 
-func run(names string, scale float64) error {
+// run prints a row for each arm, whatever happens to it.
+func run(names, letter string, even float64, until time.Time) error {
 	h, err := openHost("eth0")
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	out := json.NewEncoder(os.Stdout)
-	for _, state := range outcome.States {
-		for _, name := range strings.Split(names, ",") {
-			a, ok := arms[name]
-			if !ok {
-				return fmt.Errorf("arm %q: no such arm", name)
-			}
-			row, err := h.measure(state, name, a, time.Duration(float64(a.act)*scale))
-			if err != nil {
-				return fmt.Errorf("%s, %s: %w", state, name, err)
-			}
-			if err := out.Encode(row); err != nil {
-				return err
-			}
+	start, err := h.settings()
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Split(names, ",") {
+		a, ok := arms[name]
+		if !ok {
+			return fmt.Errorf("arm %q: no such arm", name)
 		}
+		row := &outcome.Row{}
+		var err error
+		if left := time.Until(until); left < warm+a.least+window+3*time.Second {
+			err = fmt.Errorf("%.0f s were left", max(left, 0).Seconds())
+		} else {
+			act := min(a.act, left-warm-window-3*time.Second)
+			ctx, stop := context.WithTimeout(context.Background(), warm+act+window+10*time.Second)
+			err = h.measure(ctx, row, start, a, act, even)
+			stop()
+		}
+		row.Scenario, row.Arm = letter, name
+		if err != nil {
+			row.Failed = strings.Join(strings.Fields(err.Error()), " ")
+		}
+		text, err := json.Marshal(row)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s%s\n", outcome.Mark, text)
 	}
 	return nil
 }
 
 // arm is one way to steer.
 type arm struct {
-	act time.Duration // how long it works before it is judged
-	// ends: it is judged when it is done; act is the most it may take.
+	act   time.Duration // how long it works at most before it is judged; sooner once the load stays even
+	least time.Duration // with less it is not worth a start
+	// ends: it is judged when it is done, and not before.
 	ends bool
 	// run works until it is done or ctx ends, and returns the CPU time that it took.
 	run func(ctx context.Context, h *host) (time.Duration, error)
@@ -72,14 +90,17 @@ type arm struct {
 	undo func() error
 }
 
+// irqbalance looks every ten seconds unless told otherwise; here it and what is compared with it get little more.
+const irqbalanceInterval = "2"
+
 var arms = map[string]arm{
-	"nothing":            {act: 1 * time.Second, run: func(context.Context, *host) (time.Duration, error) { return 0, nil }},
-	"irqbalance":         {act: 17 * time.Second, run: command("irqbalance", "--foreground")},
-	"irqbalance-oneshot": {act: 20 * time.Second, ends: true, run: command("irqbalance", "--foreground", "--oneshot")},
-	"static":             {act: 5 * time.Second, ends: true, run: static},
-	"rsspp":              {act: 7 * time.Second, run: greedy},
-	"auto":               {act: 55 * time.Second, run: auto, undo: func() error { _, err := tolerant(exec.Command("rxsteer", "rollback", "--original")); return err }},
-	"rxsteer":            {act: 60 * time.Second, ends: true, run: rxsteer, undo: rollback},
+	outcome.Nothing:      {act: time.Second, run: func(context.Context, *host) (time.Duration, error) { return 0, nil }},
+	"irqbalance":         {act: 9 * time.Second, least: 6 * time.Second, run: command("irqbalance", "--foreground", "--interval="+irqbalanceInterval)},
+	"irqbalance-oneshot": {act: 10 * time.Second, least: 6 * time.Second, ends: true, run: command("irqbalance", "--foreground", "--oneshot", "--interval="+irqbalanceInterval)},
+	"static":             {act: 5 * time.Second, least: time.Second, ends: true, run: static},
+	"rsspp":              {act: 7 * time.Second, least: 4 * time.Second, run: greedy},
+	"rxsteer":            {act: 35 * time.Second, least: 15 * time.Second, ends: true, run: rxsteer, undo: forget},
+	outcome.Auto:         {act: 30 * time.Second, least: 20 * time.Second, run: auto, undo: forget},
 }
 
 // command runs a program until ctx ends.
@@ -129,19 +150,26 @@ func static(_ context.Context, h *host) (time.Duration, error) {
 	return now - began, err
 }
 
+// journal is rxsteer's folder. Each arm has it empty: the benchmark itself puts the settings back.
+const journal = "/tmp/rxsteer-journal"
+
+func forget() error { return os.RemoveAll(journal) }
+
 // rxsteer plans for what it sees and applies the plan. What exit codes say (nothing to do, rolled back) is an
 // answer, not a failure of the benchmark: the row shows what came of it.
 func rxsteer(ctx context.Context, _ *host) (time.Duration, error) {
-	plan := exec.CommandContext(ctx, "rxsteer", "plan", "--for", "4s", "--goal", "auto", "-w", "/tmp/plan.yaml", "eth0")
-	os.Remove("/tmp/plan.yaml")
-	cpu, err := tolerant(plan)
+	const file = "/tmp/plan.yaml"
+	if err := os.RemoveAll(file); err != nil {
+		return 0, err
+	}
+	cpu, err := tolerant(exec.CommandContext(ctx, "rxsteer", "plan", "--state-dir", journal, "--level", "2", "--for", "3s", "--overhead", "50%", "--goal", "auto", "-w", file, "eth0"))
 	if err != nil {
 		return cpu, err
 	}
-	if _, err := os.Stat("/tmp/plan.yaml"); err != nil {
+	if _, err := os.Stat(file); err != nil {
 		return cpu, nil // nothing planned
 	}
-	more, err := tolerant(exec.CommandContext(ctx, "rxsteer", "apply", "--yes", "--for", "3s", "--allow", "reorder", "/tmp/plan.yaml"))
+	more, err := tolerant(exec.CommandContext(ctx, "rxsteer", "apply", "--state-dir", journal, "--yes", "--for", "2s", "--overhead", "50%", "--allow", "reorder", file))
 	return cpu + more, err
 }
 
@@ -152,115 +180,109 @@ func auto(ctx context.Context, _ *host) (time.Duration, error) {
 	if err := os.WriteFile("/tmp/agent.yaml", []byte(config), 0o644); err != nil {
 		return 0, err
 	}
-	return child(ctx, "rxsteer", "agent", "--config", "/tmp/agent.yaml", "--web.listen-address", "127.0.0.1:0")
+	return child(ctx, "rxsteer", "agent", "--state-dir", journal, "--config", "/tmp/agent.yaml", "--web.listen-address", "127.0.0.1:0")
 }
 
 func tolerant(c *exec.Cmd) (time.Duration, error) {
 	text, err := c.CombinedOutput()
 	fmt.Fprintf(os.Stderr, "$ %s\n%s", strings.Join(c.Args, " "), text)
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	switch {
+	case err != nil && !errors.As(err, &exit):
 		return 0, err
+	case err != nil && exit.ExitCode() != 4: // 4: applied but rolled back, stale or yielded
+		return 0, fmt.Errorf("run rxsteer %s: %w: %s", c.Args[1], err, lastLine(string(text)))
 	}
 	return c.ProcessState.UserTime() + c.ProcessState.SystemTime(), nil
 }
 
-// rollback undoes what rxsteer applied, if anything.
-func rollback() error {
-	_, err := tolerant(exec.Command("rxsteer", "rollback"))
-	return err
-}
-
-// measure sets the state, lets the arm work and judges what the host does at the end.
-func (h *host) measure(state, name string, a arm, act time.Duration) (*outcome.Row, error) {
-	if err := h.set(state); err != nil {
-		return nil, err
+// measure restores the settings, lets the arm work and judges what the host does at the end.
+func (h *host) measure(ctx context.Context, row *outcome.Row, start *settings, a arm, act time.Duration, even float64) (err error) {
+	if err := h.restore(start); err != nil {
+		return err
+	}
+	if a.undo != nil {
+		defer func() { err = errors.Join(err, a.undo()) }()
 	}
 	time.Sleep(warm)
-	first, err := h.settings()
+	seen, err := h.settings()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	before, err := h.counters()
+	was, err := h.counters()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	row := &outcome.Row{State: state, Arm: name}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	done := make(chan struct{})
-	var acting sync.WaitGroup
-	var actErr error
+	work, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
 	began := time.Now()
-	acting.Go(func() {
-		defer close(done)
+	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		var cpu time.Duration
-		cpu, actErr = a.run(ctx, h)
-		row.OwnCPU = cpu
-	})
-	var probes chan probed
+		cpu, err := a.run(work, h)
+		row.OwnCPU = cpu // read after done
+		done <- err
+	}()
+	probes := make(chan probed, 1)
 	var loads []outcome.Sample
-	seen, was := first, before
-	var judgedFrom *counters
+	var judgedFrom, end *counters
 	var until time.Time
+	var finished bool
+	var actErr error
 	for now := range ticks(ctx, sample) {
-		c, err := h.counters()
-		if err != nil {
-			return nil, err
+		if end, err = h.counters(); err != nil {
+			break
 		}
-		loads = append(loads, outcome.Sample{At: now.Sub(began), Packets: c.minus(was)})
-		was = c
-		s, err := h.settings()
-		if err != nil {
-			return nil, err
+		loads = append(loads, outcome.Sample{At: now.Sub(began), Packets: end.minus(was)})
+		was = end
+		var s *settings
+		if s, err = h.settings(); err != nil {
+			break
 		}
 		buckets, vectors := seen.changed(s)
 		row.BucketMoves += buckets
 		row.VectorMoves += vectors
 		seen = s
-		if probes != nil && now.After(until) {
-			stop()
+		if !finished {
+			select {
+			case actErr = <-done:
+				finished = true
+			default:
+			}
 		}
-		finished := false
-		select {
-		case <-done:
-			finished = a.ends
-		default:
+		if finished && actErr != nil || judgedFrom != nil && now.After(until) {
+			break
 		}
-		if probes == nil && (finished || now.Sub(began) >= act) {
+		if judgedFrom != nil {
+			continue
+		}
+		evenFor := time.Duration(0)
+		if at := outcome.BalancedAfter(loads, even); at >= 0 && !a.ends && now.Sub(began) >= a.least {
+			evenFor = now.Sub(began) - at
+		}
+		if a.ends && finished || evenFor >= settled || now.Sub(began) >= act {
 			row.CutOff = a.ends && !finished
-			judgedFrom, until = c, now.Add(window)
-			probes = make(chan probed, 1)
-			go func() { probes <- probe(window - time.Second) }()
+			judgedFrom, until = end, now.Add(window)
+			go func() { probes <- probe(ctx, window-time.Second) }()
 		}
 	}
-	acting.Wait()
-	if actErr != nil {
-		return nil, actErr
+	stop()
+	if !finished {
+		actErr = errors.Join(actErr, <-done)
 	}
-	end, err := h.counters()
-	if err != nil {
-		return nil, err
-	}
-	if judgedFrom == nil {
-		return nil, errors.New("measure: the guest was too slow to reach its end")
+	switch {
+	case err != nil || actErr != nil:
+		return errors.Join(err, actErr)
+	case judgedFrom == nil || ctx.Err() != nil:
+		return errors.New("the guest was too slow to reach its end")
 	}
 	row.Hottest, row.Mean = outcome.Shares(end.minus(judgedFrom))
-	row.Balanced = outcome.BalancedAfter(loads)
+	row.Balanced = outcome.BalancedAfter(loads, even)
 	row.Packets = end.delivered - judgedFrom.delivered
 	row.Drops = end.drops - judgedFrom.drops
 	p := <-probes
-	if p.err != nil {
-		return nil, p.err
-	}
-	row.P50, row.P99, row.MiceLost = p.p50, p.p99, p.lost
-	fmt.Fprintf(os.Stderr, "%+v\n", *row)
-	if a.undo != nil {
-		return row, a.undo()
-	}
-	return row, nil
+	row.P50, row.P99, row.P999, row.MiceLost = p.p50, p.p99, p.p999, p.lost
+	return p.err
 }
 
 // ticks yields the time every so often until ctx ends.

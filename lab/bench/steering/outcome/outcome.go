@@ -9,25 +9,21 @@ import (
 	"time"
 )
 
-// The states that arms start from.
-const (
-	OneCPU = "one CPU" // every vector on CPU 0, the table even
-	Skewed = "skewed"  // a vector per CPU, 85 % of the buckets in queue 0
-)
+// Mark begins a line of the guest's output that is a Row as JSON.
+const Mark = "row: "
 
-// States are in the order of the table.
-var States = []string{OneCPU, Skewed}
-
-// Row is one arm from one state.
+// Row is one arm in one scenario.
 type Row struct {
-	State       string        `json:"state"`
+	Scenario    string        `json:"scenario"` // its letter
 	Arm         string        `json:"arm"`
+	Failed      string        `json:"failed"`       // why there is no result, "" where there is one
 	CutOff      bool          `json:"cut_off"`      // it was not done in its time: the rest of the row is not its result
 	Balanced    time.Duration `json:"balanced_ns"`  // from its start until the load was even, −1 never
 	Hottest     float64       `json:"hottest"`      // share of the packets that the busiest CPU handles, at the end
 	Mean        float64       `json:"mean"`         // of all CPUs
 	P50         time.Duration `json:"p50_ns"`       // round trip of mice at the end, 0 without any
 	P99         time.Duration `json:"p99_ns"`       // of the slowest mouse
+	P999        time.Duration `json:"p999_ns"`      // of the slowest mouse
 	MiceLost    int           `json:"mice_lost"`    // of which no probe came back
 	Packets     uint64        `json:"packets"`      // delivered at the end
 	Drops       uint64        `json:"drops"`        // at the end: device, backlog, sockets
@@ -42,12 +38,8 @@ type Sample struct {
 	Packets []uint64
 }
 
-const (
-	// even is how far the busiest CPU may be above the mean for the load to count as even.
-	even = 1.5
-	// steady is for how long it has to be so.
-	steady = 2 * time.Second
-)
+// steady is for how long the load has to be even.
+const steady = 2 * time.Second
 
 // Shares are those of the busiest CPU and of the mean.
 func Shares(packets []uint64) (hottest, mean float64) {
@@ -63,8 +55,8 @@ func Shares(packets []uint64) (hottest, mean float64) {
 }
 
 // BalancedAfter is when the load became even for good: from then on the sum of every stretch of
-// two seconds is. −1: it is not even at the end.
-func BalancedAfter(samples []Sample) time.Duration {
+// two seconds is. Even is how far the busiest CPU may be above the mean, as a ratio. −1: it is not even at the end.
+func BalancedAfter(samples []Sample, even float64) time.Duration {
 	at := time.Duration(-1)
 	for end := len(samples) - 1; end >= 0; end-- {
 		sum := make([]uint64, len(samples[end].Packets))
@@ -89,15 +81,19 @@ func BalancedAfter(samples []Sample) time.Duration {
 	return at
 }
 
-var header = []string{"start", "arm", "even after", "hottest/mean", "mice p50", "mice p99", "drops", "moves", "own CPU"}
+var header = []string{"", "arm", "even after", "hottest/mean", "mice p50", "p99", "p99.9", "drops", "moves", "own CPU", "note"}
 
 func (r Row) cells() []string {
+	if r.Failed != "" {
+		return []string{r.Scenario, r.Arm, "-", "-", "-", "-", "-", "-", "-", "-", r.Failed}
+	}
+	note := ""
 	after := "never"
 	if r.Balanced >= 0 {
 		after = fmt.Sprintf("%.1f s", r.Balanced.Seconds())
 	}
 	if r.CutOff {
-		after = "cut off"
+		after, note = "-", "cut off: it was not done in its time"
 	}
 	ratio := "-"
 	if r.Mean > 0 {
@@ -108,15 +104,16 @@ func (r Row) cells() []string {
 		drops = fmt.Sprintf("%.1f %%", 100*float64(r.Drops)/float64(n))
 	}
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000) }
-	p50, p99 := ms(r.P50), ms(r.P99)
+	p50, p99, p999 := ms(r.P50), ms(r.P99), ms(r.P999)
 	if r.MiceLost > 0 {
 		p99 = fmt.Sprintf("%d starved", r.MiceLost)
+		p999 = "-"
 	}
 	if r.P50 == 0 {
 		p50 = "-"
 	}
-	return []string{r.State, r.Arm, after, ratio, p50, p99, drops,
-		fmt.Sprintf("%d+%d", r.BucketMoves, r.VectorMoves), fmt.Sprintf("%d ms", r.OwnCPU.Milliseconds())}
+	return []string{r.Scenario, r.Arm, after, ratio, p50, p99, p999, drops,
+		fmt.Sprintf("%d+%d", r.BucketMoves, r.VectorMoves), fmt.Sprintf("%d ms", r.OwnCPU.Milliseconds()), note}
 }
 
 // Text writes the table for a terminal.
@@ -129,16 +126,23 @@ func Text(w io.Writer, rows []Row) error {
 	return t.Flush()
 }
 
-// Markdown writes the section for docs/benchmarks.md; conditions are sentences.
-func Markdown(w io.Writer, rows []Row, conditions []string) error {
+// Markdown writes the document: conditions (sentences), a table per scenario, the verdict on the goal.
+func Markdown(w io.Writer, rows []Row, scenarios []Scenario, conditions []string) error {
 	var b strings.Builder
-	b.WriteString("## Steering\n\n")
-	for _, c := range conditions {
-		b.WriteString(c + "\n")
+	b.WriteString("# Steering beside its peers\n\n" + strings.Join(conditions, "\n") + "\n")
+	for _, s := range scenarios {
+		fmt.Fprintf(&b, "\n## (%s) %s\n\n%s\n\n", s.Letter, s.Name, s.What)
+		b.WriteString("| " + strings.Join(header[1:], " | ") + " |\n|---|" + strings.Repeat("--:|", len(header)-3) + "---|\n")
+		for _, r := range rows {
+			if r.Scenario != s.Letter {
+				continue
+			}
+			b.WriteString("| " + strings.Join(r.cells()[1:], " | ") + " |\n")
+		}
 	}
-	b.WriteString("\n| " + strings.Join(header, " | ") + " |\n|" + strings.Repeat("---|", len(header)) + "\n")
-	for _, r := range rows {
-		b.WriteString("| " + strings.Join(r.cells(), " | ") + " |\n")
+	b.WriteString("\n## The goal\n\n")
+	for _, l := range Verdict(rows, scenarios) {
+		b.WriteString("- " + l + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
