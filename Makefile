@@ -91,12 +91,17 @@ lab-persist: rxlab ## persisted settings after a reboot and after ethtool -L, in
 lab-%: rxlab ## one VM scenario, e.g. make lab-igb-udp-hash
 	$(SUDO) $(BIN)/rxlab run $*
 
+# Each of the two may be made first, and bench writes its file anew.
+LINK_STEERING = @[ ! -e docs/benchmarks-steering.md ] || grep -qs benchmarks-steering docs/benchmarks.md || \
+  printf '\nWhat steering wins beside its peers: [benchmarks-steering.md](benchmarks-steering.md).\n' | $(SUDO) tee -a docs/benchmarks.md >/dev/null
+
 .PHONY: bench bench-steering
 bench: need-go deps build ## cost per packet beside peers and an A/A control, attach, read, status → docs/benchmarks.md
 	$(SUDO) $(GO) run ./lab/bench -rxsteer $(BIN)/rxsteer -install -w docs/benchmarks.md
+	$(LINK_STEERING)
 bench-steering: need-go deps ## ten minutes beside irqbalance, a static script and RSS++ in guests → docs/benchmarks-steering.md
 	$(SUDO) $(GO) run ./lab/bench/steering -markdown docs/benchmarks-steering.md
-	@grep -q benchmarks-steering docs/benchmarks.md || printf '\nWhat steering wins beside irqbalance, a static script and RSS++: [benchmarks-steering.md](benchmarks-steering.md).\n' | $(SUDO) tee -a docs/benchmarks.md >/dev/null
+	$(LINK_STEERING)
 
 .PHONY: deps deps-run deps-test
 deps: ; @$(SUDO) .ci/deps $(RUN_PACKAGES) $(TEST_PACKAGES) $(CHECK_PACKAGES)

@@ -35,9 +35,6 @@ libbpf-tools, linux-perf) that are not installed are reported as unavailable;
 
 `
 
-// steeringFile is what lab/bench/steering writes.
-const steeringFile = "benchmarks-steering.md"
-
 // perPollSizes are the packets per NAPI poll of the modes.
 var perPollSizes = []int{60, 8, 1}
 
@@ -123,10 +120,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var b strings.Builder
 	if err := res.markdown(&b); err != nil {
 		return err
-	}
-	// The document of make bench-steering, where it was made.
-	if _, err := os.Stat(filepath.Join(filepath.Dir(*file), steeringFile)); err == nil {
-		fmt.Fprintf(&b, "\nWhat steering wins beside irqbalance, a static script and RSS++: [%s](%s).\n", steeringFile, steeringFile)
 	}
 	return os.WriteFile(*file, []byte(b.String()), 0o644)
 }
