@@ -73,7 +73,7 @@ func run(names, letter string, even float64, until time.Time) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s%s\n", outcome.Mark, text)
+		fmt.Printf("\n%s%s\n", outcome.Mark, text) // whatever an arm printed last
 	}
 	return nil
 }
@@ -95,12 +95,12 @@ const irqbalanceInterval = "2"
 
 var arms = map[string]arm{
 	outcome.Nothing:      {act: time.Second, run: func(context.Context, *host) (time.Duration, error) { return 0, nil }},
-	"irqbalance":         {act: 9 * time.Second, least: 6 * time.Second, run: command("irqbalance", "--foreground", "--interval="+irqbalanceInterval)},
+	"irqbalance":         {act: 8 * time.Second, least: 6 * time.Second, run: command("irqbalance", "--foreground", "--interval="+irqbalanceInterval)},
 	"irqbalance-oneshot": {act: 10 * time.Second, least: 6 * time.Second, ends: true, run: command("irqbalance", "--foreground", "--oneshot", "--interval="+irqbalanceInterval)},
 	"static":             {act: 5 * time.Second, least: time.Second, ends: true, run: static},
 	"rsspp":              {act: 7 * time.Second, least: 4 * time.Second, run: greedy},
-	"rxsteer":            {act: 35 * time.Second, least: 15 * time.Second, ends: true, run: rxsteer, undo: forget},
-	outcome.Auto:         {act: 30 * time.Second, least: 20 * time.Second, run: auto, undo: forget},
+	"rxsteer":            {act: 35 * time.Second, least: 12 * time.Second, ends: true, run: rxsteer, undo: forget},
+	outcome.Auto:         {act: 26 * time.Second, least: 15 * time.Second, run: auto, undo: forget},
 }
 
 // command runs a program until ctx ends.
