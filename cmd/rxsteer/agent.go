@@ -170,6 +170,15 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 	if err := exporter.CheckWebConfig(f.webConfig); err != nil {
 		return &failure{exitFailed, fmt.Errorf("read --web.config.file: %w", err), []string{"its form: the exporter toolkit's web configuration (tls_server_config, basic_auth_users)"}}
 	}
+	state := newAgentState(log)
+	mine := &turn{dir: f.stateDir}
+	defer mine.release()
+	switch err := mine.take(c); {
+	case errors.Is(err, errTaken):
+		return &failure{exitFailed, fmt.Errorf("start the agent: %w", err), []string{"end it (systemctl stop rxsteer-agent), or run this one in mode: advise"}}
+	case err != nil:
+		state.degrade("steering", err.Error())
+	}
 	h, err := e.openHost()
 	if err != nil {
 		return err
@@ -204,7 +213,6 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 	s := e.newSampler(h, level, interval, ring)
 	samples, cancel := ring.Subscribe()
 	defer cancel()
-	state := newAgentState(log)
 	hands, err := e.newHands(f, c, ring, s, state)
 	if err != nil {
 		return err
@@ -270,7 +278,7 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		if len(web.Pages) > 0 && s.Refused() == nil {
 			group.Go(func() error { return profiles.run(ctx, e, state) })
 		}
-		group.Go(func() error { return e.reloads(ctx, f, c, reload, hands, state, log) })
+		group.Go(func() error { return e.reloads(ctx, f, c, reload, hands, mine, state, log) })
 		for {
 			select {
 			case <-ctx.Done():
@@ -318,7 +326,7 @@ func watchdog(ctx context.Context, healthy func() error) error {
 }
 
 // reloads reads the configuration again on SIGHUP.
-func (e *env) reloads(ctx context.Context, f *agentFlags, old *control.Config, to chan<- *control.Config, hands *hands, state *agentState, log *slog.Logger) error {
+func (e *env) reloads(ctx context.Context, f *agentFlags, old *control.Config, to chan<- *control.Config, hands *hands, mine *turn, state *agentState, log *slog.Logger) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -334,6 +342,9 @@ func (e *env) reloads(ctx context.Context, f *agentFlags, old *control.Config, t
 			continue
 		}
 		c, err := e.readConfig(f)
+		if err == nil {
+			err = mine.take(c)
+		}
 		if err != nil {
 			state.reloaded(false)
 			log.Error("reload refused, the old configuration stays in force", "error", err)

@@ -180,6 +180,52 @@ func TestAgentReload(t *testing.T) {
 	}
 }
 
+// TestOneAgentSteers: a second one that would steer is refused, at its start and when its configuration is read again;
+// one that only advises runs beside it.
+func TestOneAgentSteers(t *testing.T) {
+	dir := t.TempDir()
+	first := turn{dir: dir}
+	if err := first.take(&control.Config{Devices: []control.Device{{Name: "eth0", Mode: control.Auto}}}); err != nil {
+		t.Fatal(err)
+	}
+	defer first.release()
+	path := file(t, "b.yaml", "mode: auto\n")
+	args := []string{"agent", "--config", path, "--level", "0", "--web.listen-address", "127.0.0.1:0", "--state-dir", dir}
+	e, _, stderr := testEnv(args...)
+	want := fmt.Sprintf("another agent steers this host (pid %d)", os.Getpid())
+	if code := run(t.Context(), e); code != exitFailed || !strings.Contains(stderr.String(), want) || !strings.Contains(stderr.String(), "mode: advise") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if err := os.WriteFile(path, []byte("mode: advise\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, _, _ = testEnv(args...)
+	url, stop := agentInside(t, e)
+	reads := func(value string) func() bool {
+		return func() bool {
+			_, body := get(t, http.DefaultClient, url+"/metrics")
+			return strings.Contains(body, "\nrxsteer_config_last_reload_successful "+value+"\n")
+		}
+	}
+	await(t, "the first reading of the configuration", reads("1"))
+	if err := os.WriteFile(path, []byte("mode: auto\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the refusal", reads("0"))
+	if said := stop(); !strings.Contains(said, want) {
+		t.Errorf("log: %s", said)
+	}
+	first.release()
+	second := turn{dir: dir}
+	defer second.release()
+	if err := second.take(&control.Config{Mode: control.Auto}); err != nil {
+		t.Errorf("after the first has ended: %v", err)
+	}
+}
+
 // TestAgentServesTLSAndAsksForAPassword, by the exporter toolkit's file.
 func TestAgentServesTLSAndAsksForAPassword(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

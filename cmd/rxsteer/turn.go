@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rxsteer/rxsteer/steer/control"
+)
+
+// errTaken says that another agent steers this host.
+var errTaken = errors.New("another agent steers this host")
+
+// turn is held by the one agent of a host that steers: two would take each other's changes for somebody else's.
+// Agents that only measure or advise need none.
+type turn struct {
+	dir  string // of the journal
+	file *os.File
+}
+
+func steers(c *control.Config) bool {
+	return c.Mode == control.Auto || slices.ContainsFunc(c.Devices, func(d control.Device) bool { return d.Mode == control.Auto })
+}
+
+// take takes the turn where the configuration steers. Once taken it is held to the end. It returns errTaken, or what
+// keeps this host from having a journal.
+func (t *turn) take(c *control.Config) error {
+	if t.file != nil || !steers(c) {
+		return nil
+	}
+	if err := os.MkdirAll(t.dir, 0o755); err != nil {
+		return fmt.Errorf("take the turn to steer: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(t.dir, "agent.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return fmt.Errorf("take the turn to steer: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer f.Close()
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("take the turn to steer: lock %s: %w", f.Name(), err)
+		}
+		var pid [20]byte
+		n, _ := f.Read(pid[:]) // only for the message
+		return fmt.Errorf("%w (pid %s)", errTaken, strings.TrimSpace(string(pid[:n])))
+	}
+	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintln(os.Getpid()))); err != nil {
+		f.Close()
+		return fmt.Errorf("take the turn to steer: %w", err)
+	}
+	t.file = f
+	return nil
+}
+
+func writeAt(f *os.File, text string) error {
+	_, err := f.WriteAt([]byte(text), 0)
+	return err
+}
+
+func (t *turn) release() {
+	if t.file != nil {
+		t.file.Close()
+	}
+}
