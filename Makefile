@@ -21,6 +21,19 @@ help: ## print the targets
 build: need-go ## bin/rxsteer (static; needs only Go)
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/rxsteer ./cmd/rxsteer
 
+.PHONY: package
+# Everything in the packages is as old as the commit.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+DIST ?= dist
+package: build ## deb, rpm and bill of materials for amd64 and arm64 in dist/
+	@mkdir -p $(DIST)/built/man $(DIST)/built/completion
+	$(BIN)/rxsteer man -w $(DIST)/built/man
+	for s in bash zsh fish; do $(BIN)/rxsteer completion $$s >$(DIST)/built/completion/$$s || exit 1; done
+	for a in amd64 arm64; do \
+	  CGO_ENABLED=0 GOARCH=$$a $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(DIST)/built/rxsteer-$$a ./cmd/rxsteer && \
+	  $(GO) -C deploy run ./package -built $(abspath $(DIST))/built -w $(abspath $(DIST)) -arch $$a -version '$(VERSION)' -epoch $(SOURCE_DATE_EPOCH) || exit 1; \
+	done
+
 .PHONY: demo
 demo: need-go deps-run build ## the main job on real traffic in namespaces, before and after (root, 90 s)
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/demo ./lab/demo
@@ -88,6 +101,9 @@ lab-kill: rxlab ## kill -9 at 200 random points of apply on a real driver
 	$(SUDO) $(BIN)/rxlab kill
 lab-persist: rxlab ## persisted settings after a reboot and after ethtool -L, in guests
 	$(SUDO) $(BIN)/rxlab persist
+lab-package: rxlab ## deb installed, killed, upgraded and removed in a guest that systemd boots
+	$(MAKE) package DIST=dist/old VERSION=v0.0.1 && $(MAKE) package DIST=dist/new VERSION=v0.0.2
+	$(SUDO) $(BIN)/rxlab package -old "$$(ls dist/old/*_amd64.deb)" -new "$$(ls dist/new/*_amd64.deb)"
 lab-%: rxlab ## one VM scenario, e.g. make lab-igb-udp-hash
 	$(SUDO) $(BIN)/rxlab run $*
 
