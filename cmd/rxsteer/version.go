@@ -32,23 +32,21 @@ func versionText() string {
 	return "unknown"
 }
 
-// commitText is the commit the toolchain saw, with a comma behind it; nothing where it saw none.
+// commit is set by the linker.
+var commit string
+
+// commitText is the linker's commit, else the one that the toolchain saw, with a comma behind it; nothing where neither told.
 func commitText() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	commit, modified := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			commit = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = " with changes"
+	at := commit
+	if info, ok := debug.ReadBuildInfo(); ok && at == "" {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				at = s.Value
+			}
 		}
 	}
-	if commit == "" {
+	if at == "" {
 		return ""
 	}
-	return "commit " + commit[:min(12, len(commit))] + modified + ", "
+	return "commit " + at[:min(12, len(at))] + ", "
 }

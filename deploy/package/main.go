@@ -143,6 +143,9 @@ func (in *input) packed(format, bill string) (string, error) {
 			FileInfo: &files.ContentFileInfo{Mode: mode, MTime: in.time}})
 	}
 	deploy := func(name string) string { return filepath.Join(in.repo, "deploy", name) }
+	for _, d := range []string{"/etc/rxsteer", "/usr/share/rxsteer", "/usr/share/rxsteer/systemd", "/usr/share/doc/rxsteer"} {
+		add("", d, files.TypeDir, 0o755) // an rpm takes away only folders that are its own
+	}
 	add(in.binary(), "/usr/bin/rxsteer", "", 0o755)
 	add(deploy("rxsteer.minimal.yaml"), "/etc/rxsteer/rxsteer.yaml", files.TypeConfigNoReplace, 0o644)
 	for _, u := range []string{"rxsteer-agent.service", "rxsteer-agent.socket"} {

@@ -31,11 +31,14 @@ func build(t *testing.T) string {
 		return out
 	}
 	rxsteer := filepath.Join(dir, "rxsteer-"+runtime.GOARCH)
-	run("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=v1.2.3", "-o", rxsteer, "./cmd/rxsteer")
+	run("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=v1.2.3 -X main.commit=0123456789abcdef", "-o", rxsteer, "./cmd/rxsteer")
 	for _, d := range []string{"man", "completion"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if v := string(run(rxsteer, "version")); !strings.HasPrefix(v, "rxsteer v1.2.3 (commit 0123456789ab, go") {
+		t.Errorf("version %s", v)
 	}
 	run(rxsteer, "man", "-w", filepath.Join(dir, "man"))
 	for _, shell := range []string{"bash", "zsh", "fish"} {
