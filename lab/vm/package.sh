@@ -2,7 +2,7 @@
 export DEBIAN_FRONTEND=noninteractive
 fail() { echo "NOT SO: $*"; journalctl -u rxsteer-agent --no-pager | tail -40; systemctl status rxsteer-agent --no-pager -l | head -20; exit 1; }
 wait_for() { n=$1 what=$2; shift 2; until "$@"; do n=$((n-1)); [ $n -gt 0 ] || fail "$what"; sleep 1; done; echo "== $what"; }
-ready() { [ "$(curl -s http://127.0.0.1:9742/readyz)" = ready ]; }
+ready() { curl -sf http://127.0.0.1:9742/readyz >/dev/null; }
 pid() { systemctl show -p MainPID --value rxsteer-agent; }
 state() {
   ethtool -x eth0 | sed -n '/^ *[0-9]*:/p'
