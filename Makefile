@@ -102,9 +102,6 @@ lab-kill: rxlab ## kill -9 at 200 random points of apply on a real driver
 	$(SUDO) $(BIN)/rxlab kill
 lab-persist: rxlab ## persisted settings after a reboot and after ethtool -L, in guests
 	$(SUDO) $(BIN)/rxlab persist
-lab-package: rxlab ## deb installed, killed, upgraded and removed in a guest that systemd boots
-	$(MAKE) package DIST=dist/old VERSION=v0.0.1 && $(MAKE) package DIST=dist/new VERSION=v0.0.2
-	$(SUDO) $(BIN)/rxlab package -old "$$(ls dist/old/*_amd64.deb)" -new "$$(ls dist/new/*_amd64.deb)"
 lab-%: rxlab ## one VM scenario, e.g. make lab-igb-udp-hash
 	$(SUDO) $(BIN)/rxlab run $*
 

@@ -8,7 +8,6 @@
 //	rxlab truth [KERNEL NIC]        rxsteer status against ethtool and /proc in guests
 //	rxlab kill [-rounds N] [-nic NIC]   kill -9 at random points of apply, in one guest
 //	rxlab persist [-nic NIC]            persisted settings after a reboot and after ethtool -L
-//	rxlab package -old DEB -new DEB     install, kill -9, upgrade and removal in a guest that systemd boots
 //	rxlab ci                        what make check runs
 //	rxlab all                       everything, one table
 //
@@ -39,7 +38,6 @@ const usage = `usage:
   rxlab truth            rxsteer status against ethtool and /proc, each NIC on each kernel
   rxlab kill             kill -9 at random points of apply, on a real driver
   rxlab persist          persisted settings after a reboot and after ethtool -L
-  rxlab package -old DEB -new DEB   the package's life in a guest that systemd boots
   rxlab ci               what make check runs
   rxlab all              everything, one table
 `
@@ -57,7 +55,7 @@ func run(ctx context.Context, args []string) int {
 	}
 	commands := map[string]func(context.Context, []string) error{
 		"prep": prep, "boot": boot, "list": list, "run": runScenarios,
-		"matrix": runMatrix, "truth": runTruth, "kill": runKill, "persist": runPersist, "package": runPackage,
+		"matrix": runMatrix, "truth": runTruth, "kill": runKill, "persist": runPersist,
 		"ci": runCI, "all": runAll,
 	}
 	cmd, ok := commands[args[0]]
