@@ -508,7 +508,7 @@ func TestKernelWithout(t *testing.T) {
 		{fmt.Errorf("load BPF programs: %w: live measurement needs a kernel built with CONFIG_DEBUG_INFO_BTF", bpf.ErrNoBTF), []string{"kernel has no BTF", "CONFIG_DEBUG_INFO_BTF", "--level 0", "rxsteer doctor"}},
 		{fmt.Errorf("load BPF programs: %w napi_poll", bpf.ErrNoTracepoint), []string{"kernel has no tracepoint napi_poll", "--level 0", "rxsteer doctor"}},
 	} {
-		for _, command := range [][]string{{"diagnose"}, {"plan"}, {"apply", "--yes"}, {"agent", "--web.listen-address", "127.0.0.1:0"}} {
+		for _, command := range [][]string{{"diagnose"}, {"plan"}, {"apply", "--yes"}, {"agent", "--level", "1", "--web.listen-address", "127.0.0.1:0"}} {
 			t.Run(tc.err.Error()+" "+command[0], func(t *testing.T) {
 				e, stdout, stderr := testEnv(command...)
 				e.attach = func() (collector.Programs, []collector.Unmeasured, error) { return nil, nil, tc.err }
