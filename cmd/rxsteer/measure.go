@@ -240,7 +240,7 @@ func (s *seen) judge(m *measureFlags, names []string) {
 		first = seen.First
 	}
 	s.report = diagnose.Diagnose(diagnose.Input{
-		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: s.sample, Windows: s.windows, Events: s.events, Remarks: s.remarks, Devices: names, Baseline: m.baseline, FirstSeen: first, Captured: s.captured != "",
+		Snapshot: s.snapshot, NICs: s.nics, Topology: s.topology, Sample: s.sample, Windows: s.windows, Events: s.events, Remarks: s.remarks, Devices: names, Baseline: m.baseline, FirstSeen: first, Captured: s.captured != "" && s.recording == nil,
 	})
 }
 
