@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -162,6 +164,10 @@ func listeners(address string) ([]net.Listener, error) {
 }
 
 func (e *env) serve(ctx context.Context, f *agentFlags) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // garbage up to half of what lives, not as much again: the agent is a guest here
+		boundMemory()
+	}
 	log := slog.New(slog.NewTextHandler(e.stderr, nil))
 	c, err := e.readConfig(f)
 	if err != nil {
@@ -273,6 +279,7 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		log.Info("serving", "url", web.URL(ls[0])+"/metrics", "interval", interval, "level", &level, "mode", c.Mode)
 		web.Ready()
 		notify(daemon.SdNotifyReady)
+		seen := -1
 		group.Go(func() error { return watchdog(ctx, healthy) })
 		group.Go(func() error { return loop.Run(ctx) })
 		if len(web.Pages) > 0 && s.Refused() == nil {
@@ -286,6 +293,12 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 			case sample := <-samples:
 				last.Store(int64(time.Since(begun)))
 				metrics.Add(sample)
+				if sample.Level != seen {
+					// Programs were loaded, for which the kernel's types were read: tens of MiB that nothing needs any more.
+					seen = sample.Level
+					debug.FreeOSMemory()
+					boundMemory()
+				}
 			}
 		}
 	})
@@ -298,6 +311,17 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// boundMemory has garbage collected before it makes the agent big: reading the kernel's types lets go of tens of MiB in
+// a moment. The bound is never near what lives, or collecting would take the CPU.
+func boundMemory() {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	debug.SetMemoryLimit(max(36<<20, 2*int64(m.HeapAlloc)))
 }
 
 // notify tells systemd, where it listens.
