@@ -250,12 +250,14 @@ func shot(name string) chromedp.Action {
 			return err
 		}
 		dir := filepath.Join("..", "..", "bin", "screenshots")
-		if err := os.MkdirAll(dir, 0o755); errors.Is(err, fs.ErrPermission) {
-			return nil // an ordinary user's run keeps none
-		} else if err != nil {
-			return err
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o644)
 		}
-		return os.WriteFile(filepath.Join(dir, name), b, 0o644)
+		if errors.Is(err, fs.ErrPermission) {
+			return nil // an ordinary user's run keeps none
+		}
+		return err
 	})
 }
 

@@ -244,7 +244,7 @@ func FuzzKeys(f *testing.F) {
 			r.Add(Take(s, bigMap(3, 2)), Heat(s), someReport)
 		}
 		m := New(Options{UTF8: true}, r)
-		m.Resize(width%400, height%200)
+		m.Resize(1+int(uint(width)%400), 1+int(uint(height)%200)) // a terminal has at least one cell
 		for _, k := range strings.Fields(press) {
 			m.Key(k)
 			fits(t, m, k)
