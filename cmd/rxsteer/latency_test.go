@@ -13,7 +13,7 @@ func TestLiveDiagnosisIsPrompt(t *testing.T) {
 		t.Skip("needs root: it attaches the programs")
 	}
 	if testing.Short() {
-		t.Skip("takes some seconds")
+		t.Skip("needs some seconds: not in -short")
 	}
 	const interval = time.Second
 	bound := interval + 1300*time.Millisecond

@@ -235,7 +235,7 @@ func TestPersistUnit(t *testing.T) {
 	}
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Skip("systemd-analyze is not installed")
+		t.Skip("needs systemd-analyze (Debian: systemd)")
 	}
 	exe, err := os.Executable()
 	if err != nil {
