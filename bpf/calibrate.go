@@ -3,8 +3,10 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,14 +57,15 @@ const (
 	fastEvent = 17
 )
 
-// Batches of the self-test: each some 0.1 ms, of each kind so many.
+// The self-test: in each round so many batches of each kind, each some 0.1 ms.
 const (
 	sends   = 150
-	batches = 40
+	batches = 6
+	rounds  = 7
 )
 
 // AttachCalibrated attaches as Attach does, and measures what each event costs on this CPU: by datagrams of its own on
-// the loopback device of a network namespace of its own, which is gone when it returns. It takes some 30 ms. Where that
+// the loopback device of a network namespace of its own, which is gone when it returns. It takes some 50 ms, and has attached and detached some times. Where that
 // is not allowed the costs say why.
 func (p *Programs) AttachCalibrated() (Costs, error) {
 	costs, err := slow, error(nil)
@@ -71,8 +74,13 @@ func (p *Programs) AttachCalibrated() (Costs, error) {
 	return costs, err
 }
 
+// calibrating is held by who measures: programs that another attaches meanwhile would count as one's own.
+var calibrating sync.Mutex
+
 // inLoop runs measure on a thread and in a network namespace of its own, or tells why that is not allowed.
 func inLoop(measure func(*loop), refused func(error)) {
+	calibrating.Lock()
+	defer calibrating.Unlock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -100,49 +108,30 @@ func (p *Programs) Costs() Costs {
 }
 
 func (p *Programs) calibrate(l *loop) (Costs, error) {
-	var off, looked, passed []float64
-	failed := func(err error) (Costs, error) {
-		costs := slow
-		costs.Why = err.Error()
-		return costs, nil
-	}
-	for i := range batches {
-		ns, err := l.batch()
-		if err != nil {
-			costs, _ := failed(err)
-			return costs, p.Attach()
+	at := func(rate uint32) way {
+		return func() (float64, error) {
+			if err := p.SetRate(rate); err != nil {
+				return 0, err
+			}
+			return l.batch()
 		}
-		if i > 0 { // the first warms up
-			off = append(off, ns)
-		}
-	}
-	if err := p.Attach(); err != nil {
-		return Costs{}, err
 	}
 	const all = 1 << 24 // passes by
-	for i := range batches {
-		for rate, into := range map[uint32]*[]float64{1: &looked, all: &passed} {
-			if err := p.SetRate(rate); err != nil {
-				return Costs{}, err
-			}
-			ns, err := l.batch()
-			if err != nil {
-				return failed(err)
-			}
-			if i > 0 {
-				*into = append(*into, ns)
-			}
-		}
+	took, err := compare(p, l.batch, at(all), at(1))
+	if err != nil {
+		costs := slow
+		costs.Why = err.Error()
+		return costs, errors.Join(p.SetRate(1), p.Attach())
 	}
 	if err := p.SetRate(1); err != nil {
 		return Costs{}, err
 	}
-	base := quiet(off)
-	full, least := quiet(looked)-base, quiet(passed)-base
-	// On a machine that was interrupted all the time the differences may be anything: at least what a fast one takes,
-	// and passing by is at most half of looking, for it is half of the work.
-	full = max(full, least, 60)
-	least = min(max(least, full/8), full/2)
+	// What looking takes above passing by is seen well, for these take turns all the time; passing by may be lost in
+	// noise. It is three empty programs and some look-ups, looking is that and three clocks: a third of the rest at
+	// least and as much at most. And no machine is faster than this.
+	rest := max(took[1], 40)
+	least := min(max(took[0], rest/3), rest)
+	full := least + rest
 	return Costs{
 		Run:      Cost{full * runLooked, least * runPassed},
 		Poll:     Cost{full * pollLooked, least * pollPassed},
@@ -160,50 +149,99 @@ func (p *Packets) AttachCalibrated() (PacketCost, error) {
 }
 
 func (p *Packets) calibrate(l *loop) (PacketCost, error) {
-	failed := func(err error) PacketCost { return PacketCost{Event: slowEvent, Why: err.Error()} }
-	var off, on, events []float64
-	for i := range batches {
-		ns, err := l.batch()
-		if err != nil {
-			return failed(err), p.Attach()
-		}
-		if i > 0 { // the first warms up
-			off = append(off, ns)
-		}
-	}
-	if err := p.Attach(); err != nil {
-		return PacketCost{}, err
+	failed := func(err error) (PacketCost, error) {
+		return PacketCost{Event: slowEvent, Why: err.Error()}, p.Attach()
 	}
 	var c PacketCounters
-	before := uint64(0)
-	for i := range batches {
+	ran := func() (n uint64, err error) {
+		err = p.Read(&c)
+		for cpu := range c.CPUs {
+			n += c.CPUs[cpu].Ran()
+		}
+		return n, err
+	}
+	var events []float64
+	took, err := compare(p, l.batch, func() (float64, error) {
+		before, err := ran()
+		if err != nil {
+			return 0, err
+		}
 		ns, err := l.batch()
 		if err != nil {
-			return failed(err), nil
+			return 0, err
 		}
-		if err := p.Read(&c); err != nil {
-			return PacketCost{}, err
-		}
-		ran := uint64(0)
-		for cpu := range c.CPUs {
-			ran += c.CPUs[cpu].Ran()
-		}
-		if i > 0 {
-			on, events = append(on, ns), append(events, float64(ran-before)/sends)
-		}
-		before = ran
+		after, err := ran()
+		events = append(events, float64(after-before)/sends)
+		return ns, err
+	})
+	if err != nil {
+		return failed(err)
 	}
-	each := quiet(events) // others' packets only ever add
+	slices.Sort(events)
+	each := events[len(events)/10] // others' packets only ever add
 	if each < 1 {
-		return failed(errors.New("a datagram on the loopback device passed no program")), nil
+		return failed(errors.New("a datagram on the loopback device passed no program"))
 	}
-	return PacketCost{Event: max((quiet(on)-quiet(off))/each, fastEvent), Measured: true}, nil
+	return PacketCost{Event: max(took[0]/each, fastEvent), Measured: true}, nil
 }
 
-// quiet is the least of ten: what interrupted a batch only ever adds.
-func quiet(ns []float64) float64 {
-	slices.Sort(ns)
-	return ns[len(ns)/10]
+// way is one of several ways to send a batch, in ns a send.
+type way func() (float64, error)
+
+// compare returns how many ns a send takes more with the programs attached, which it leaves so: in the first way than
+// bare, and in each way than in the one before. What interrupts a batch only ever adds: of a round the least counts. A
+// machine is also slower or faster for milliseconds (another guest beside it, its clock), so that the ways take turns,
+// nothing is attached before and after each round, and the median of the rounds stands when this happened within some.
+func compare(p interface {
+	Attach() error
+	Detach() error
+}, bare way, ways ...way) ([]float64, error) {
+	least := func(ways []way) ([]float64, error) {
+		out := slices.Repeat([]float64{math.Inf(1)}, len(ways))
+		for range batches {
+			for i, send := range ways {
+				ns, err := send()
+				if err != nil {
+					return nil, err
+				}
+				out[i] = min(out[i], ns)
+			}
+		}
+		return out, nil
+	}
+	before, err := least([]way{bare})
+	if err != nil {
+		return nil, err
+	}
+	more := make([][]float64, len(ways))
+	for range rounds {
+		if err := p.Attach(); err != nil {
+			return nil, err
+		}
+		with, err := least(ways)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.Detach(); err != nil {
+			return nil, err
+		}
+		after, err := least([]way{bare})
+		if err != nil {
+			return nil, err
+		}
+		than := (before[0] + after[0]) / 2
+		for i, ns := range with {
+			more[i] = append(more[i], ns-than)
+			than = ns
+		}
+		before = after
+	}
+	medians := make([]float64, len(ways))
+	for i := range more {
+		slices.Sort(more[i])
+		medians[i] = more[i][rounds/2]
+	}
+	return medians, p.Attach()
 }
 
 // loop is a socket that sends to itself: each send runs one NET_RX softirq with one poll within the call.
