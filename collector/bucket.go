@@ -55,8 +55,11 @@ const DefaultFlowRate = 64
 // Errors of package bpf (ErrNoPrivilege, ErrNoBTF, ErrNoTracepoint) say that it is not possible here.
 func (s *Sampler) Buckets(ctx context.Context, device RSS, d time.Duration) (*DeviceBuckets, error) {
 	s.window.Lock()
-	defer s.window.Unlock()
 	b, err := s.window.watch(ctx, s.cfg.LoadSpread, s.cfg.Now, device, d)
+	go func() { // detaching takes as long as attaching, and who asked has what he wants
+		defer s.window.Unlock()
+		s.window.late = errors.Join(s.window.late, s.window.end())
+	}()
 	if b != nil {
 		if c := s.costs.Load(); c != nil {
 			b.cost(*c)
@@ -72,7 +75,9 @@ func (s *Sampler) Buckets(ctx context.Context, device RSS, d time.Duration) (*De
 func (s *Sampler) CloseBuckets() error {
 	s.window.Lock()
 	defer s.window.Unlock()
-	return s.window.close()
+	err := errors.Join(s.window.late, s.window.close())
+	s.window.late = nil
+	return err
 }
 
 // ahead loads the programs for buckets while the others are loaded: each takes some 0.1–0.3 s.
@@ -240,9 +245,14 @@ func (s *Sample) note(what, why string) {
 type window struct {
 	sync.Mutex
 	spreadSource
+	late error // of the last one's end, that nobody was told
 }
 
 func (w *window) watch(ctx context.Context, load func(bpf.SpreadOptions) (SpreadPrograms, error), now func() time.Time, device RSS, d time.Duration) (*DeviceBuckets, error) {
+	if err := w.late; err != nil {
+		w.late = nil
+		return nil, err
+	}
 	if err := w.begin(load, now, []RSS{device}, 1, 0); err != nil {
 		return nil, err
 	}
@@ -256,7 +266,7 @@ func (w *window) watch(ctx context.Context, load func(bpf.SpreadOptions) (Spread
 	}
 	err := w.run(false) // so that all that is read is of one moment
 	got, taken := w.take()
-	if err = errors.Join(err, taken, w.end()); err != nil {
+	if err = errors.Join(err, taken); err != nil {
 		return nil, err
 	}
 	return &got.buckets[0], ended

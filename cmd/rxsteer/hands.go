@@ -48,6 +48,7 @@ type hands struct {
 	writing sync.Mutex    // one transaction at a time
 	engine  *apply.Engine // open while a fast transaction is prepared or waits for its judgement
 	pending string        // that transaction
+	wrote   time.Time     // when the first write of the one under way began
 	idle    *time.Timer
 }
 
@@ -351,7 +352,7 @@ func (x *hands) prepare(a control.Action) {
 		if x.engine != nil {
 			return
 		}
-		if err := x.open(nil); err != nil {
+		if err := x.open(nil, a.Device); err != nil {
 			return // the write tries again, and says so
 		}
 		x.idle = time.AfterFunc(2*time.Second, func() {
@@ -364,9 +365,15 @@ func (x *hands) prepare(a control.Action) {
 	}()
 }
 
-// open takes the journal's lock, and puts right what somebody left.
-func (x *hands) open(sample apply.Sampler) error {
-	engine, err := apply.Open(context.Background(), apply.Config{Dir: x.stateDir, Host: x.h.machine, Now: x.e.now, Sample: sample})
+// open takes the journal's lock, and puts right what somebody left. Only the near devices are looked at for what the
+// journal needs to know of the host; none: all.
+func (x *hands) open(sample apply.Sampler, near ...string) error {
+	engine, err := apply.Open(context.Background(), apply.Config{Dir: x.stateDir, Host: x.h.machine, Near: near, Now: x.e.now, Sample: sample,
+		Progress: func(string) {
+			if x.wrote.IsZero() {
+				x.wrote = time.Now()
+			}
+		}})
 	if err != nil {
 		return err
 	}
@@ -398,12 +405,13 @@ func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 	defer x.writing.Unlock()
 	start := time.Now()
 	var res *apply.Result
+	var steps diagnose.Evidence
 	var err error
 	switch {
 	case a.Verb == control.Write && x.pending != "":
 		err = errors.New("another device's change is being judged")
 	case a.Verb == control.Write && a.Fast:
-		res, err = x.begin(ctx, a)
+		res, steps, err = x.begin(ctx, a)
 	case a.Verb == control.Write:
 		res, err = x.apply(ctx, a)
 	case x.engine == nil:
@@ -419,7 +427,7 @@ func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 	} else if done.Written {
 		x.state.degrade("writing settings of "+a.Device, "")
 	}
-	done.Took = time.Since(start)
+	done.Took, done.Steps = time.Since(start), steps
 	switch {
 	case done.Waits:
 		x.pending = done.TX
@@ -437,13 +445,22 @@ func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 	return done
 }
 
-func (x *hands) begin(ctx context.Context, a control.Action) (*apply.Result, error) {
+// begin makes a change of the fast path; steps is what took how long.
+func (x *hands) begin(ctx context.Context, a control.Action) (res *apply.Result, steps diagnose.Evidence, err error) {
+	start := time.Now()
 	if x.engine == nil {
-		if err := x.open(nil); err != nil {
-			return nil, err
+		if err := x.open(nil, a.Device); err != nil {
+			return nil, nil, err
 		}
 	}
-	return x.engine.Begin(ctx, x.planOf(a), apply.Options{Near: true, Allow: x.granted(a)})
+	opened := time.Now()
+	x.wrote = time.Time{}
+	res, err = x.engine.Begin(ctx, x.planOf(a), apply.Options{Near: true, Allow: x.granted(a)})
+	if !x.wrote.IsZero() {
+		ms := func(d time.Duration) any { return int(d.Milliseconds()) }
+		steps = diagnose.Evidence{{Name: "open_ms", Value: ms(opened.Sub(start))}, {Name: "check_ms", Value: ms(x.wrote.Sub(opened))}, {Name: "write_and_read_ms", Value: ms(time.Since(x.wrote))}}
+	}
+	return res, steps, err
 }
 
 // apply makes a change of the slow path, which the transaction judges by samples of its own.

@@ -44,7 +44,7 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	if c.Uptime == nil {
 		c.Uptime = uptime
 	}
-	snap, err := c.Host.Snapshot(ctx)
+	snap, err := c.Host.Snapshot(ctx, c.Near...)
 	if err != nil {
 		return nil, fmt.Errorf("identify host: %w", err)
 	}

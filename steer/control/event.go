@@ -47,17 +47,18 @@ type Look struct {
 
 // Done is what became of a Write, a Confirm or an Undo.
 type Done struct {
-	IfIndex int            `json:"ifindex"`
-	TX      string         `json:"tx,omitempty"`
-	Written bool           `json:"written"` // something was written and read back
-	Waits   bool           `json:"waits"`   // for Confirm or Undo
-	Undone  bool           `json:"undone"`
-	Moved   []knob.Ref     `json:"moved,omitempty"` // somebody else had set these in between
-	Wrote   []knob.Setting `json:"wrote,omitempty"` // what is set now by us
-	Why     string         `json:"why,omitempty"`
-	Locked  bool           `json:"locked,omitempty"` // another rxsteer is at work
-	Error   string         `json:"error,omitempty"`
-	Took    time.Duration  `json:"took_ns,omitempty"`
+	IfIndex int               `json:"ifindex"`
+	TX      string            `json:"tx,omitempty"`
+	Written bool              `json:"written"` // something was written and read back
+	Waits   bool              `json:"waits"`   // for Confirm or Undo
+	Undone  bool              `json:"undone"`
+	Moved   []knob.Ref        `json:"moved,omitempty"` // somebody else had set these in between
+	Wrote   []knob.Setting    `json:"wrote,omitempty"` // what is set now by us
+	Why     string            `json:"why,omitempty"`
+	Locked  bool              `json:"locked,omitempty"` // another rxsteer is at work
+	Error   string            `json:"error,omitempty"`
+	Took    time.Duration     `json:"took_ns,omitempty"`
+	Steps   diagnose.Evidence `json:"steps,omitempty"` // parts of Took, in ms
 }
 
 // Verb is what the machine wants done.

@@ -33,16 +33,20 @@ const (
 var Phases = []Phase{Observing, Watching, Applying, Judging, Cooling}
 
 const (
-	// TickEvery is how often the kernel's counters are looked at, and watchFor how long buckets are counted: with two ticks of
-	// suspicion and the write that is within half a second of a skew's onset.
+	// TickEvery is how often the kernel's counters are looked at, and watchFor how long buckets are counted, meanwhile: with
+	// three ticks of suspicion and the write that is within half a second of a skew's onset.
 	TickEvery = 100 * time.Millisecond
 	watchFor  = 150 * time.Millisecond
 	// watchLong is for a second window, where the first saw a gain that its few packets do not bear out, and watchBurst the
 	// burst (see below) of one bucket's packets.
 	watchLong  = time.Second
 	watchBurst = 4
-	// suspicions is how many ticks in a row must show a skew. The first may be cut by the onset.
-	suspicions = 2
+	// suspicions is how many ticks in a row must show a skew, which is also what a change is judged by. The first may be
+	// cut by the onset. Buckets are counted from the first on, for the next come meanwhile. After one that was not borne
+	// out nothing is counted so early for blipWait; a window waits for the tick that decides about it at most heldFor.
+	suspicions = 3
+	blipWait   = 10 * time.Second
+	heldFor    = time.Second
 	// lateTick: after a suspend, or where the machine was starved, the counters of a tick cover too much.
 	lateTick = 3 * time.Second
 	// burst is how many packets tend to arrive together: counts scatter by √(n × burst).
@@ -127,7 +131,11 @@ type device struct {
 	off       string        // why there is no fast path
 	watched   time.Duration // when buckets were counted last
 	poor      bool          // the budget leaves no room for windows
-	longer    bool          // the last window was too short to be sure
+	early     time.Duration // from then on one tick is enough to begin counting
+	held      *Window       // came before the tick that decides whether it is wanted
+	heldAt    time.Duration
+	blip      bool // the window under way is not wanted any more
+	longer    bool // the last window was too short to be sure
 	// The change on its way.
 	tx        string
 	fast      bool
@@ -264,6 +272,9 @@ func (m *Machine) wake(d *device) {
 		d.phase = Observing
 		d.suspect = 0
 	}
+	if d.held != nil && m.now-d.heldAt > heldFor { // no tick comes
+		d.held, d.phase, d.suspect = nil, Observing, 0
+	}
 	for _, k := range slices.Sorted(maps.Keys(d.yielded)) {
 		if until := d.yielded[k]; until > 0 && m.now >= until {
 			delete(d.yielded, k)
@@ -316,6 +327,8 @@ func (m *Machine) tick(t *collector.Tick) {
 		switch d.phase {
 		case Judging:
 			m.watchAfter(d, l)
+		case Watching:
+			m.bearOut(d, l)
 		case Observing:
 			m.suspectSkew(d, l)
 		}
@@ -326,6 +339,7 @@ func (m *Machine) tick(t *collector.Tick) {
 func (m *Machine) forget(d *device, why string) {
 	m.decide(d, Changed, why)
 	d.recent, d.suspect, d.calm, d.calmUntil, d.calmWait, d.undone, d.seen = nil, 0, nil, 0, 0, nil, nil
+	d.early = 0
 	d.ours = map[knob.Ref]knob.Value{}
 	d.failed, d.wanted, d.agreed, d.said = map[string]bool{}, "", 0, ""
 }
@@ -374,15 +388,13 @@ func (m *Machine) suspectSkew(d *device, l look) {
 	if !m.mayTable(d) || d.off != "" {
 		return
 	}
-	cpu, hottest, mean, yes := l.skewed(&m.c.Limits)
+	_, hottest, _, yes := l.skewed(&m.c.Limits)
 	if !yes {
 		d.suspect = 0
 		return
 	}
-	if d.suspect++; d.suspect == 1 {
-		d.onset = m.now - l.interval
-	}
-	if d.suspect < suspicions {
+	m.suspects(d, l)
+	if d.suspect < suspicions && m.now < d.early {
 		return
 	}
 	now := d.situation(d.suspect)
@@ -398,15 +410,55 @@ func (m *Machine) suspectSkew(d *device, l look) {
 	if !m.mayWriteSoon(d) || !m.affordable(d, hottest/l.interval.Seconds()) {
 		return
 	}
-	d.watched = m.now
-	m.decide(d, Suspected, "one CPU receives more than its share", fact("cpu", cpu), fact("hottest_per_mean", hottest/mean),
-		fact("packets_per_s", math.Round(hottest/l.interval.Seconds())), fact("busy_ratio", l.busy[cpu]), fact("ticks", d.suspect))
+	d.watched, d.blip = m.now, false
 	d.phase = Watching
 	a := Action{Verb: Watch, Device: d.name, IfIndex: d.ifindex, For: watchFor}
 	if d.longer {
 		a.For = watchLong
 	}
 	m.act(a)
+	if d.suspect >= suspicions {
+		m.suspected(d, l)
+	}
+}
+
+// suspects counts a tick that shows a skew.
+func (m *Machine) suspects(d *device, l look) {
+	if d.suspect++; d.suspect == 1 {
+		d.onset = m.now - l.interval
+	}
+}
+
+func (m *Machine) suspected(d *device, l look) {
+	cpu, hottest, mean, _ := l.skewed(&m.c.Limits)
+	m.decide(d, Suspected, "one CPU receives more than its share", fact("cpu", cpu), fact("hottest_per_mean", hottest/mean),
+		fact("packets_per_s", math.Round(hottest/l.interval.Seconds())), fact("busy_ratio", l.busy[cpu]), fact("ticks", d.suspect))
+}
+
+// bearOut looks at the ticks that come while buckets are counted, until enough of them show the skew.
+func (m *Machine) bearOut(d *device, l look) {
+	switch {
+	case d.blip:
+		return
+	case d.suspect >= suspicions:
+		d.suspect++ // for the ticks before a write
+		return
+	}
+	if _, _, _, yes := l.skewed(&m.c.Limits); !yes {
+		d.suspect, d.early, d.blip = 0, m.now+blipWait, true
+		if d.held != nil {
+			d.held, d.phase = nil, Observing
+		}
+		return
+	}
+	if m.suspects(d, l); d.suspect < suspicions {
+		return
+	}
+	m.suspected(d, l)
+	if w := d.held; w != nil {
+		d.held = nil
+		m.window(w)
+	}
 }
 
 // affordable reports whether the overhead allows for a window now, with so many packets per second on the hottest CPU.
@@ -469,6 +521,14 @@ func (m *Machine) window(w *Window) {
 		m.calmDown(d)
 		return
 	}
+	switch {
+	case d.blip:
+		d.blip, d.phase, d.suspect = false, Observing, 0
+		return
+	case d.suspect < suspicions:
+		d.held, d.heldAt = w, m.now
+		return
+	}
 	ref := knob.Ref{Knob: knob.RSSTable, Target: knob.Target(d.name)}
 	if ours, ok := d.ours[ref]; ok && !ours.Equal(knob.List(w.Table)) {
 		m.yield(d, knob.RSSTable, fmt.Sprintf("somebody else set %s after us", ref))
@@ -520,9 +580,13 @@ func (m *Machine) window(w *Window) {
 		m.calmDown(d)
 		return
 	}
-	m.decide(d, Wrote, why, numbers...)
+	m.decide(d, Wrote, why, append(numbers, fact("window_ms", (m.now-d.watched).Milliseconds()))...)
 	d.predicted = predict(w, to, len(d.recent[len(d.recent)-1].d.Packets))
-	d.before = slices.Clone(d.recent[max(0, len(d.recent)-suspicions-2):])
+	// As it was since the onset, which may have cut the first tick.
+	d.before = slices.Clone(d.recent[max(0, len(d.recent)-d.suspect):])
+	if len(d.before) > suspicions {
+		d.before = d.before[1:]
+	}
 	from := knob.List(w.Table)
 	c := plan.Change{Knob: ref.Knob, Target: ref.Target, From: from, To: knob.List(to), Findings: []diagnose.ID{"RX201"}, Risk: plan.Reorder,
 		Command: knob.Command(ref, knob.List(to)), Undo: knob.Command(ref, from), Why: why, Expect: "packets per queue follow the table; the hottest CPU cools"}
@@ -644,7 +708,8 @@ func (m *Machine) done(r *Done) {
 		d.tx, d.phase, d.wroteAt, d.after = r.TX, Judging, m.now, nil
 		reaction := m.now - d.onset
 		st.Reaction, st.Reactions, st.Last = st.Reaction+reaction, st.Reactions+1, reaction
-		m.decide(d, WroteDone, "the table was written and read back", fact("tx", r.TX), fact("since_onset_ms", reaction.Milliseconds()), fact("write_ms", r.Took.Milliseconds()))
+		m.decide(d, WroteDone, "the table was written and read back", append([]diagnose.Fact{fact("tx", r.TX), fact("since_onset_ms", reaction.Milliseconds()),
+			fact("write_ms", r.Took.Milliseconds())}, r.Steps...)...)
 	case r.Undone:
 		st.Rollbacks++
 		if !d.fast {

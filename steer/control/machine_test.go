@@ -141,7 +141,7 @@ func TestAWorseChangeIsTakenBackAndNotRetried(t *testing.T) {
 		after func(*sim)
 		undo  func(*sim)
 	}{
-		"the hottest CPU gets hotter": {func(s *sim) { s.cost *= 5 }, func(s *sim) { s.cost /= 5 }},
+		"the hottest CPU gets hotter": {func(s *sim) { s.cost *= 8 }, func(s *sim) { s.cost /= 8 }},
 		"packets are dropped":         {func(s *sim) { s.dropped = 0.1 }, func(s *sim) { s.dropped = 0 }},
 		"traffic does not follow":     {func(s *sim) { s.ignore = true; s.real = slices.Clone(s.old[string(rune('0'+s.tx))]) }, func(*sim) {}},
 	} {
@@ -374,7 +374,7 @@ func TestWithoutWindowsTheFastPathIsOff(t *testing.T) {
 			s.decisions = append(s.decisions, out...)
 		}
 	}
-	if s.count(Degraded) != 1 || s.count(Suspected) != 1 {
+	if s.count(Degraded) != 1 || s.count(Suspected) != 0 {
 		s.say()
 		t.Errorf("said %d times, suspected %d times", s.count(Degraded), s.count(Suspected))
 	}
@@ -422,5 +422,66 @@ func TestReload(t *testing.T) {
 	if s.count(Reloaded) != 1 || s.count(Wrote) != 0 || s.count(Advised) == 0 {
 		s.say()
 		t.Errorf("%d reloads, %d writes, %d pieces of advice", s.count(Reloaded), s.count(Wrote), s.count(Advised))
+	}
+}
+
+// TestABlipIsNotActedUpon: ticks that show a skew one at a time, as short bursts do, lead to no decision, and few of them
+// to counting.
+func TestABlipIsNotActedUpon(t *testing.T) {
+	s := newSim(t, auto(), 4, 128)
+	s.flows = func(now time.Duration) map[int]float64 {
+		if int(now/TickEvery)%7 == 0 {
+			return skew(now)
+		}
+		return even(128, 160000)(now)
+	}
+	s.run(time.Minute)
+	watched := 0
+	for _, a := range s.actions {
+		if a.Verb == Watch {
+			watched++
+		}
+	}
+	if len(s.decisions) != 0 || watched == 0 || watched > 7 {
+		s.say()
+		t.Errorf("%d decisions, %d windows", len(s.decisions), watched)
+	}
+}
+
+// TestAWindowWaitsForItsTick: one that is there before the ticks that bear it out is used with the last of them, and
+// dropped when no tick comes.
+func TestAWindowWaitsForItsTick(t *testing.T) {
+	for name, ticks := range map[string]int{"they come": 2, "none comes": 0} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, auto(), 4, 128)
+			s.flows = skew
+			s.now = TickEvery
+			s.step(s.tick())
+			if len(s.actions) != 1 || s.actions[0].Verb != Watch {
+				t.Fatalf("after a tick: %+v", s.actions)
+			}
+			w := s.todo[0].e()
+			s.todo = nil
+			s.step(w)
+			for range ticks {
+				s.now += TickEvery
+				s.step(s.tick())
+			}
+			if got := s.count(Wrote); got != ticks/2 {
+				s.say()
+				t.Fatalf("%d writes after %d more ticks", got, ticks)
+			}
+			if ticks > 0 {
+				return
+			}
+			s.now += 2 * heldFor
+			s.step(Event{})
+			s.actions = nil
+			s.now += TickEvery
+			s.step(s.tick())
+			if len(s.actions) != 1 || s.count(Wrote) != 0 {
+				t.Errorf("it is still waiting: %+v", s.actions)
+			}
+		})
 	}
 }
