@@ -22,7 +22,7 @@ type burn struct {
 const anyQueue = -1
 
 // attachBurn attaches it to dev until the test ends.
-func attachBurn(t *testing.T, ns *testnet.NS, dev string, ns64 int32, queue int) *burn {
+func attachBurn(t testing.TB, ns *testnet.NS, dev string, ns64 int32, queue int) *burn {
 	t.Helper()
 	sums, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 2})
 	if err != nil {
@@ -90,7 +90,7 @@ func attachBurn(t *testing.T, ns *testnet.NS, dev string, ns64 int32, queue int)
 	return &burn{sums}
 }
 
-func (b *burn) read(t *testing.T) (ns, packets uint64) {
+func (b *burn) read(t testing.TB) (ns, packets uint64) {
 	t.Helper()
 	if err := b.sums.Lookup(uint32(0), &ns); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func frame(flow byte) []byte {
 }
 
 // onCPU runs fn on a thread of its own that is bound to cpu.
-func onCPU(t *testing.T, cpu int, fn func() error) {
+func onCPU(t testing.TB, cpu int, fn func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {

@@ -58,7 +58,7 @@ func TestInstructionCounts(t *testing.T) {
 
 // kernelWithout is the running kernel's BTF as far as the programs look, less
 // some tracepoints.
-func kernelWithout(t *testing.T, missing ...string) func() (*btf.Spec, error) {
+func kernelWithout(t testing.TB, missing ...string) func() (*btf.Spec, error) {
 	t.Helper()
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -183,13 +183,13 @@ func TestOrdinaryUserIsToldWhatIsMissing(t *testing.T) {
 }
 
 // asNobody runs this very test in a child without privilege.
-func asNobody(t *testing.T) {
+func asNobody(t testing.TB) {
 	t.Helper()
 	again(t, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
 }
 
 // again runs this very test in a child with other privileges.
-func again(t *testing.T, attr *syscall.SysProcAttr, env ...string) {
+func again(t testing.TB, attr *syscall.SysProcAttr, env ...string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v")
 	cmd.Dir = "/"

@@ -17,7 +17,7 @@ import (
 )
 
 // packets loads and attaches the programs of level 2 until the test ends; every packet is sampled.
-func packets(t *testing.T, opts Options) *Packets {
+func packets(t testing.TB, opts Options) *Packets {
 	t.Helper()
 	testnet.NeedTun(t)
 	p, err := LoadPackets(opts)
@@ -35,7 +35,7 @@ func packets(t *testing.T, opts Options) *Packets {
 	return p
 }
 
-func packetCounters(t *testing.T, p *Packets) *PacketCounters {
+func packetCounters(t testing.TB, p *Packets) *PacketCounters {
 	t.Helper()
 	var c PacketCounters
 	if err := p.Read(&c); err != nil {
@@ -73,7 +73,7 @@ func (c *PacketCounters) cpu() (s PacketCPU) {
 }
 
 // pair is two namespaces joined by a veth whose far end receives through NAPI.
-func pair(t *testing.T) (a, b *testnet.NS) {
+func pair(t testing.TB) (a, b *testnet.NS) {
 	t.Helper()
 	a, b = testnet.New(t), testnet.New(t)
 	if err := testnet.Connect(a, b, testnet.Veth{AddrA: "10.9.0.1/24", AddrB: "10.9.0.2/24", NAPI: true, StaticNeigh: true}); err != nil {
@@ -85,14 +85,16 @@ func pair(t *testing.T) (a, b *testnet.NS) {
 // halfSecond is the bucket of 0.5 s: 2^28 ≤ 5·10^8 ns < 2^29. A reader that is late may end in the next.
 const halfSecond = 29
 
-func wantDelay(t *testing.T, what string, s StageStat, n uint64, bucket int) {
+func wantDelay(t testing.TB, what string, s StageStat, n uint64, bucket int) {
 	t.Helper()
 	if got := s.Hist[bucket] + s.Hist[bucket+1]; got != s.Count || s.Count < n {
 		t.Errorf("%s: %d of %d in bucket %d (2^%d ns), want all and at least %d: %v", what, got, s.Count, bucket, bucket-1, n, s.Hist)
 	}
 }
 
-func TestStoppedUDPReaderIsSeen(t *testing.T) {
+func TestStoppedUDPReaderIsSeen(t *testing.T) { testnet.Undisturbed(t, stoppedUDPReaderIsSeen) }
+
+func stoppedUDPReaderIsSeen(t testing.TB) {
 	p := packets(t, Options{})
 	a, b := pair(t)
 	var sender net.Conn
@@ -131,7 +133,9 @@ func TestStoppedUDPReaderIsSeen(t *testing.T) {
 	}
 }
 
-func TestStoppedTCPReaderIsSeen(t *testing.T) {
+func TestStoppedTCPReaderIsSeen(t *testing.T) { testnet.Undisturbed(t, stoppedTCPReaderIsSeen) }
+
+func stoppedTCPReaderIsSeen(t testing.TB) {
 	p := packets(t, Options{})
 	a, b := pair(t)
 	var listener net.Listener
@@ -194,7 +198,9 @@ func segment(seq uint32) []byte {
 	return f
 }
 
-func TestGROFlushTimeoutIsSeen(t *testing.T) {
+func TestGROFlushTimeoutIsSeen(t *testing.T) { testnet.Undisturbed(t, gROFlushTimeoutIsSeen) }
+
+func gROFlushTimeoutIsSeen(t testing.TB) {
 	p := packets(t, Options{})
 	ns := testnet.New(t)
 	dev := tap(t, ns, 1)
@@ -232,6 +238,10 @@ func TestGROFlushTimeoutIsSeen(t *testing.T) {
 }
 
 func TestBusyRPSTargetIsSeenWithItsCPUs(t *testing.T) {
+	testnet.Undisturbed(t, busyRPSTargetIsSeenWithItsCPUs)
+}
+
+func busyRPSTargetIsSeenWithItsCPUs(t testing.TB) {
 	needCPUs(t, 2)
 	p := packets(t, Options{})
 	ns := testnet.New(t)
@@ -273,6 +283,10 @@ func TestBusyRPSTargetIsSeenWithItsCPUs(t *testing.T) {
 }
 
 func TestReusedAndOverwrittenSamplesAreCounted(t *testing.T) {
+	testnet.Undisturbed(t, reusedAndOverwrittenSamplesAreCounted)
+}
+
+func reusedAndOverwrittenSamplesAreCounted(t testing.TB) {
 	p := packets(t, Options{})
 	ns := testnet.New(t)
 	dev := tap(t, ns, 1)
@@ -296,7 +310,9 @@ func TestReusedAndOverwrittenSamplesAreCounted(t *testing.T) {
 	}
 }
 
-func TestFullStageMapIsCounted(t *testing.T) {
+func TestFullStageMapIsCounted(t *testing.T) { testnet.Undisturbed(t, fullStageMapIsCounted) }
+
+func fullStageMapIsCounted(t testing.TB) {
 	p := packets(t, Options{Stages: 1})
 	ns, other := testnet.New(t), testnet.New(t)
 	for _, at := range []*testnet.NS{ns, other} {
@@ -313,7 +329,9 @@ func TestFullStageMapIsCounted(t *testing.T) {
 	}
 }
 
-func TestOneInRateIsSampled(t *testing.T) {
+func TestOneInRateIsSampled(t *testing.T) { testnet.Undisturbed(t, oneInRateIsSampled) }
+
+func oneInRateIsSampled(t testing.TB) {
 	p := packets(t, Options{})
 	if err := p.SetRate(16); err != nil {
 		t.Fatal(err)
@@ -346,7 +364,9 @@ func TestOneInRateIsSampled(t *testing.T) {
 	}
 }
 
-func TestXDPOutcomesAreCounted(t *testing.T) {
+func TestXDPOutcomesAreCounted(t *testing.T) { testnet.Undisturbed(t, xDPOutcomesAreCounted) }
+
+func xDPOutcomesAreCounted(t testing.TB) {
 	p := packets(t, Options{})
 	ns := testnet.New(t)
 	dev := tap(t, ns, 1)

@@ -43,7 +43,7 @@ func TestProfileInstructionCounts(t *testing.T) {
 }
 
 // profiled samples for d while frames come in on CPU 0.
-func profiled(t *testing.T, opts ProfileOptions, d time.Duration) *ProfileCounts {
+func profiled(t testing.TB, opts ProfileOptions, d time.Duration) *ProfileCounts {
 	t.Helper()
 	testnet.NeedTun(t)
 	ns := testnet.New(t)

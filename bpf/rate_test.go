@@ -10,7 +10,9 @@ import (
 
 // TestSampledRunsStandForAll: of 1 in n runs the figures fit together, and as many are
 // looked at as are asked for.
-func TestSampledRunsStandForAll(t *testing.T) {
+func TestSampledRunsStandForAll(t *testing.T) { testnet.Undisturbed(t, sampledRunsStandForAll) }
+
+func sampledRunsStandForAll(t testing.TB) {
 	p := attached(t, Options{})
 	ns := testnet.New(t)
 	dev := tap(t, ns, 2)
@@ -63,7 +65,9 @@ func TestSampledRunsStandForAll(t *testing.T) {
 }
 
 // TestOffAndOnAgainBeginsAnew: what began before is never timed to an end after.
-func TestOffAndOnAgainBeginsAnew(t *testing.T) {
+func TestOffAndOnAgainBeginsAnew(t *testing.T) { testnet.Undisturbed(t, offAndOnAgainBeginsAnew) }
+
+func offAndOnAgainBeginsAnew(t testing.TB) {
 	p := attached(t, Options{})
 	ns := testnet.New(t)
 	dev := tap(t, ns, 1)

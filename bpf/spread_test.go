@@ -436,7 +436,7 @@ func TestSpreadIsItsTwin(t *testing.T) {
 }
 
 // openTAP makes a tap of other flags than testnet's.
-func openTAP(t *testing.T, ns *testnet.NS, flags uint16) int {
+func openTAP(t testing.TB, ns *testnet.NS, flags uint16) int {
 	t.Helper()
 	var fd int
 	err := ns.Do(func() (err error) {
@@ -570,7 +570,9 @@ func TestSpreadSeesEveryWayIn(t *testing.T) {
 
 // TestSpreadTellsDevicesApart: two devices are told apart, a third that nobody asked for is not counted, and more than
 // there is room for are refused.
-func TestSpreadTellsDevicesApart(t *testing.T) {
+func TestSpreadTellsDevicesApart(t *testing.T) { testnet.Undisturbed(t, spreadTellsDevicesApart) }
+
+func spreadTellsDevicesApart(t testing.TB) {
 	s := spreading(t, SpreadOptions{Devices: 2, Entries: 256})
 	ns, other := testnet.New(t), testnet.New(t)
 	devs := []*testnet.TAP{tap(t, ns, 1), tap(t, other, 1)}
@@ -609,7 +611,9 @@ func TestSpreadTellsDevicesApart(t *testing.T) {
 }
 
 // TestSpreadLooksAtOneInSoMany: what is looked at is a random sample of all packets.
-func TestSpreadLooksAtOneInSoMany(t *testing.T) {
+func TestSpreadLooksAtOneInSoMany(t *testing.T) { testnet.Undisturbed(t, spreadLooksAtOneInSoMany) }
+
+func spreadLooksAtOneInSoMany(t testing.TB) {
 	s := spreading(t, SpreadOptions{})
 	ns := testnet.New(t)
 	dev := tap(t, ns, 1)

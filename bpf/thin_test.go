@@ -12,6 +12,10 @@ import (
 // TestNothingIsMadeUpWhileSwitched switches in the middle of whatever runs: every time must
 // have been possible, and everything switched off is not counted.
 func TestNothingIsMadeUpWhileSwitched(t *testing.T) {
+	testnet.Undisturbed(t, nothingIsMadeUpWhileSwitched)
+}
+
+func nothingIsMadeUpWhileSwitched(t testing.TB) {
 	p := attached(t, Options{Detail: true})
 	if err := p.SetDetail(true); err != nil {
 		t.Fatal(err)
@@ -84,7 +88,9 @@ func TestNothingIsMadeUpWhileSwitched(t *testing.T) {
 	}
 }
 
-func TestPollsOfANAPIThreadAreTimed(t *testing.T) {
+func TestPollsOfANAPIThreadAreTimed(t *testing.T) { testnet.Undisturbed(t, pollsOfANAPIThreadAreTimed) }
+
+func pollsOfANAPIThreadAreTimed(t testing.TB) {
 	p := attached(t, Options{})
 	ns := testnet.New(t)
 	dev := tap(t, ns, 1)
@@ -146,7 +152,9 @@ func TestPollsOfANAPIThreadAreTimed(t *testing.T) {
 }
 
 // TestGapsFollowInterrupts: with each interrupt looked at there is a gap less than there are interrupts.
-func TestGapsFollowInterrupts(t *testing.T) {
+func TestGapsFollowInterrupts(t *testing.T) { testnet.Undisturbed(t, gapsFollowInterrupts) }
+
+func gapsFollowInterrupts(t testing.TB) {
 	p := attached(t, Options{})
 	file, err := os.CreateTemp(".", "fsync")
 	if err != nil {

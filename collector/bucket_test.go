@@ -55,7 +55,7 @@ func bucketOf(port uint16, size int) int {
 }
 
 // rss describes a tap as a device that hashes by addresses and ports.
-func rss(t *testing.T, ns *testnet.NS, device string, size, queues int) RSS {
+func rss(t testing.TB, ns *testnet.NS, device string, size, queues int) RSS {
 	t.Helper()
 	index, err := ns.IfIndex(device)
 	if err != nil {
@@ -69,7 +69,7 @@ func rss(t *testing.T, ns *testnet.NS, device string, size, queues int) RSS {
 	return r
 }
 
-func newTAP(t *testing.T, ns *testnet.NS, queues int) *testnet.TAP {
+func newTAP(t testing.TB, ns *testnet.NS, queues int) *testnet.TAP {
 	t.Helper()
 	testnet.NeedTun(t)
 	dev, err := ns.NewTAP("rx0", queues)
@@ -80,7 +80,7 @@ func newTAP(t *testing.T, ns *testnet.NS, queues int) *testnet.TAP {
 	return dev
 }
 
-func send(t *testing.T, dev *testnet.TAP, queue int, frame []byte, n int) {
+func send(t testing.TB, dev *testnet.TAP, queue int, frame []byte, n int) {
 	t.Helper()
 	for range n {
 		if err := dev.Inject(queue, frame); err != nil {
@@ -91,7 +91,7 @@ func send(t *testing.T, dev *testnet.TAP, queue int, frame []byte, n int) {
 }
 
 // meanwhile sends while samples are read: a ring's reader that is slow misses some.
-func meanwhile(t *testing.T, traffic func()) {
+func meanwhile(t testing.TB, traffic func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); traffic() }()
 	t.Cleanup(func() { <-done })
@@ -273,13 +273,13 @@ func TestLiveWindowOfBuckets(t *testing.T) {
 		c := s.costs.Load()
 		return c != nil && (*c)[costKey{r.Netns, r.IfIndex, -1}] > 0
 	}
-	for deadline := time.Now().Add(20 * time.Second); !known(); {
+	for deadline := time.Now().Add(time.Minute); !known(); {
 		if time.Now().After(deadline) {
 			t.Fatal("no sample with polls of the device")
 		}
 		time.Sleep(time.Millisecond)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for i := 0; i < 3; {
 		begun := time.Now()
 		b, err := s.Buckets(ctx, r, 100*time.Millisecond)
@@ -291,7 +291,7 @@ func TestLiveWindowOfBuckets(t *testing.T) {
 			sum += b.Packets[i]
 			ns64 += b.Time[i]
 		}
-		if b.Hash != HashExact || sum != b.Seen || b.Seen > 0 && ns64 == 0 || b.Unhashed != 0 || b.Window < 100*time.Millisecond || b.Window > 5*time.Second {
+		if b.Hash != HashExact || sum != b.Seen || b.Seen > 0 && ns64 == 0 || b.Unhashed != 0 || b.Window < 100*time.Millisecond || b.Window > time.Minute {
 			t.Errorf("window %d: %s hash, %d packets in buckets of %d seen, %d ns, %v long", i, b.Hash, sum, b.Seen, ns64, b.Window)
 		}
 		t.Logf("window %d: %d packets, answered after %v", i, b.Seen, time.Since(begun))

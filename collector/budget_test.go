@@ -68,7 +68,7 @@ func (p *pretender) Detach() error {
 var epochOfBudget = time.Unix(1000, 0)
 
 // run lets a budget keep house for d, a reading each quarter of a second, and returns the costs of its samples, one a second.
-func (p *pretender) run(t *testing.T, b *budget, d time.Duration) (costs []*Cost) {
+func (p *pretender) run(t testing.TB, b *budget, d time.Duration) (costs []*Cost) {
 	t.Helper()
 	for i := range int(d / (250 * time.Millisecond)) {
 		p.pass(250 * time.Millisecond)
@@ -85,7 +85,7 @@ func (p *pretender) run(t *testing.T, b *budget, d time.Duration) (costs []*Cost
 	return costs
 }
 
-func (p *pretender) budget(share float64, files map[string]string, t *testing.T) *budget {
+func (p *pretender) budget(share float64, files map[string]string, t testing.TB) *budget {
 	return newBudget(share, p, hosttest.Static(t, files), len(p.runs), epochOfBudget)
 }
 

@@ -74,7 +74,7 @@ func softnetRow(cpu int, processed, dropped, squeezed uint32) string {
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // reading is one of f at so many seconds after epoch.
-func reading(t *testing.T, f files, seconds float64) *Reading {
+func reading(t testing.TB, f files, seconds float64) *Reading {
 	t.Helper()
 	return ReadHost(f, epoch.Add(time.Duration(seconds*float64(time.Second))))
 }

@@ -52,7 +52,7 @@ func shareOf(s *Sample, netns uint64) (share map[uint64]float64, p99 map[uint64]
 }
 
 // fullAndThin samples the same traffic twice at the same time, at full detail and within a budget.
-func fullAndThin(t *testing.T, ns *testnet.NS, budget float64, seconds int) (full, thin *Sample) {
+func fullAndThin(t testing.TB, ns *testnet.NS, budget float64, seconds int) (full, thin *Sample) {
 	t.Helper()
 	var samples [2][]*Sample
 	var running sync.WaitGroup
@@ -75,15 +75,18 @@ func fullAndThin(t *testing.T, ns *testnet.NS, budget float64, seconds int) (ful
 	return Merge(samples[0]...), Merge(samples[1]...)
 }
 
+// thinning is a budget and the traffic that is to be measured within it.
+type thinning struct {
+	name    string
+	part    float64 // of what full detail costs
+	samples int
+	pause   func(i int) time.Duration // after each 30 frames
+}
+
 // TestLiveThinnedIsAccurate compares a thinned sampler with one at full detail, on the same traffic at the same time.
 func TestLiveThinnedIsAccurate(t *testing.T) {
 	testnet.NeedTun(t)
-	for _, tc := range []struct {
-		name    string
-		part    float64 // of what full detail costs
-		samples int
-		pause   func(i int) time.Duration // after each 30 frames
-	}{
+	for _, tc := range []thinning{
 		{"steady", 0.6, 6, func(int) time.Duration { return 500 * time.Microsecond }},
 		{"bursts", 0.6, 6, func(i int) time.Duration {
 			if i%100 == 99 {
@@ -94,90 +97,84 @@ func TestLiveThinnedIsAccurate(t *testing.T) {
 		// As fast as it goes, and so small a budget that windows it must be.
 		{"storm", 0.1, 26, func(int) time.Duration { return 0 }},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			ns := testnet.New(t)
-			dev, err := ns.NewTAP("rx0", 3)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer dev.Close()
-			var stop atomic.Bool
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				runtime.LockOSThread() // never unlocked: the thread ends with its affinity
-				var set unix.CPUSet
-				set.Set(runtime.NumCPU() - 1)
-				_ = unix.SchedSetaffinity(0, &set)
-				for i := 0; !stop.Load(); i++ {
-					for j := range 30 {
-						queue := 0
-						switch {
-						case j >= 27:
-							queue = 2
-						case j >= 18:
-							queue = 1
-						}
-						if dev.Inject(queue, frame()) != nil {
-							return
-						}
-					}
-					if d := tc.pause(i); d > 0 {
-						time.Sleep(d)
-					}
+		t.Run(tc.name, func(t *testing.T) { testnet.Undisturbed(t, tc.isAccurate) })
+	}
+}
+
+func (tc thinning) isAccurate(t testing.TB) {
+	ns := testnet.New(t)
+	dev, err := ns.NewTAP("rx0", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its affinity
+		var set unix.CPUSet
+		set.Set(runtime.NumCPU() - 1)
+		_ = unix.SchedSetaffinity(0, &set)
+		for i := 0; !stop.Load(); i++ {
+			for j := range 30 {
+				queue := 0
+				switch {
+				case j >= 27:
+					queue = 2
+				case j >= 18:
+					queue = 1
 				}
-			})
-			defer wg.Wait()
-			defer stop.Store(true)
-			var full, thin *Sample
-			var budget float64
-			// The budget is a part of what full detail costs; a busy machine may have less traffic a moment later.
-			for try := 0; full == nil || full.Cost.Hottest < budget/tc.part*0.8; try++ {
-				if try == 4 {
-					t.Fatalf("full detail cost %.4f at last, %.4f before: the traffic never was the same for two samples", full.Cost.Hottest, budget/tc.part)
-				}
-				first, err := New(Config{FS: ns.FS(), Level: 1}).Sample(t.Context(), 2*time.Second)
-				if err != nil {
-					t.Fatal(err)
-				}
-				budget = tc.part * first.Cost.Hottest
-				full, thin = fullAndThin(t, ns, budget, tc.samples)
-			}
-			share, p99, polls := shareOf(full, ns.Inode())
-			share2, p992, polls2 := shareOf(thin, ns.Inode())
-			t.Logf("full: %d polls, cost %+v", polls, full.Cost)
-			t.Logf("thin: %d polls, cost %+v", polls2, thin.Cost)
-			if len(share) != 3 || len(share2) != 3 || polls < 20_000 {
-				t.Fatalf("%d and %d queues, %d polls: the traffic is not what this is a test of", len(share), len(share2), polls)
-			}
-			if thin.Cost.Duty > 0.8 || full.Cost.Duty != 1 {
-				t.Fatalf("duty %.2f at a budget of %.4f where full detail costs %.4f: nothing was thinned", thin.Cost.Duty, budget, full.Cost.Hottest)
-			}
-			windows := strings.Contains(strings.Join(thin.Cost.Thinned, "; "), "windows")
-			may := 1.25 * budget
-			if windows { // the last may not be saved yet
-				may += full.Cost.Hottest * 1.25 / float64(tc.samples)
-			}
-			if thin.Cost.Hottest > may {
-				t.Errorf("it cost %.4f of CPU %d, budget %.4f", thin.Cost.Hottest, thin.Cost.CPU, budget)
-			}
-			for p, want := range share {
-				if got := share2[p]; math.Abs(got-want) > 0.03 {
-					t.Errorf("a queue's share of time: %.3f thinned, %.3f in full", got, want)
-				}
-				if d := p992[p] - p99[p]; d < -1 || d > 1 {
-					t.Errorf("a queue's p99: bucket %d thinned, %d in full", p992[p], p99[p])
+				if dev.Inject(queue, frame()) != nil {
+					return
 				}
 			}
-			// Totals too, where runs were drawn at random all the time. A window may meet other work of this CPU than
-			// the rest of the time: then only the queues' shares stand for it.
-			if r := float64(polls2) / float64(polls); !windows && (r < 0.9 || r > 1.1) {
-				t.Errorf("%d polls thinned, %d in full", polls2, polls)
+			if d := tc.pause(i); d > 0 {
+				time.Sleep(d)
 			}
-			// What the kernel counts is exact with or without.
-			if i := slices.IndexFunc(thin.Devices, func(d Device) bool { return d.Name == "rx0" }); i < 0 || thin.Devices[i].RXPackets < polls/2 {
-				t.Error("rx0's packets are not those of the kernel")
-			}
-		})
+		}
+	})
+	defer wg.Wait()
+	defer stop.Store(true)
+	first, err := New(Config{FS: ns.FS(), Level: 1}).Sample(t.Context(), 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget := tc.part * first.Cost.Hottest
+	full, thin := fullAndThin(t, ns, budget, tc.samples)
+	share, p99, polls := shareOf(full, ns.Inode())
+	share2, p992, polls2 := shareOf(thin, ns.Inode())
+	t.Logf("full: %d polls, cost %+v", polls, full.Cost)
+	t.Logf("thin: %d polls, cost %+v", polls2, thin.Cost)
+	if len(share) != 3 || len(share2) != 3 || polls < 20_000 {
+		t.Fatalf("%d and %d queues, %d polls: the traffic is not what this is a test of", len(share), len(share2), polls)
+	}
+	if thin.Cost.Duty > 0.8 || full.Cost.Duty != 1 {
+		t.Fatalf("duty %.2f at a budget of %.4f where full detail costs %.4f: nothing was thinned", thin.Cost.Duty, budget, full.Cost.Hottest)
+	}
+	windows := strings.Contains(strings.Join(thin.Cost.Thinned, "; "), "windows")
+	may := 1.25 * budget
+	if windows { // the last may not be saved yet
+		may += full.Cost.Hottest * 1.25 / float64(tc.samples)
+	}
+	if thin.Cost.Hottest > may {
+		t.Errorf("it cost %.4f of CPU %d, budget %.4f", thin.Cost.Hottest, thin.Cost.CPU, budget)
+	}
+	for p, want := range share {
+		if got := share2[p]; math.Abs(got-want) > 0.03 {
+			t.Errorf("a queue's share of time: %.3f thinned, %.3f in full", got, want)
+		}
+		if d := p992[p] - p99[p]; d < -1 || d > 1 {
+			t.Errorf("a queue's p99: bucket %d thinned, %d in full", p992[p], p99[p])
+		}
+	}
+	// Totals too, where runs were drawn at random all the time. A window may meet other work of this CPU than
+	// the rest of the time: then only the queues' shares stand for it.
+	if r := float64(polls2) / float64(polls); !windows && (r < 0.9 || r > 1.1) {
+		t.Errorf("%d polls thinned, %d in full", polls2, polls)
+	}
+	// What the kernel counts is exact with or without.
+	if i := slices.IndexFunc(thin.Devices, func(d Device) bool { return d.Name == "rx0" }); i < 0 || thin.Devices[i].RXPackets < polls/2 {
+		t.Error("rx0's packets are not those of the kernel")
 	}
 }
 

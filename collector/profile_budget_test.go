@@ -15,7 +15,7 @@ type switched struct{ starts, stops int }
 func (s *switched) Start() error { s.starts++; return nil }
 func (s *switched) Stop() error  { s.stops++; return nil }
 
-func softirqsOf(t *testing.T, text string) *procfs.Softirqs {
+func softirqsOf(t testing.TB, text string) *procfs.Softirqs {
 	t.Helper()
 	s, err := procfs.ParseSoftirqs("/proc/softirqs", []byte(text))
 	if err != nil {

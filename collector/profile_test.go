@@ -106,7 +106,7 @@ func (f noKallsyms) ReadFile(path string) ([]byte, error) {
 }
 
 // flood injects frames into a queue from a thread bound to a CPU until stop is closed.
-func flood(t *testing.T, dev *testnet.TAP, cpu, queue int, stop <-chan struct{}) <-chan error {
+func flood(t testing.TB, dev *testnet.TAP, cpu, queue int, stop <-chan struct{}) <-chan error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
@@ -135,7 +135,9 @@ func flood(t *testing.T, dev *testnet.TAP, cpu, queue int, stop <-chan struct{})
 
 // TestProfileFindsAKnownBurn: a program that spins at one device's ingress is where that device's
 // time goes, on the CPU that receives for it, and nowhere else.
-func TestProfileFindsAKnownBurn(t *testing.T) {
+func TestProfileFindsAKnownBurn(t *testing.T) { testnet.Undisturbed(t, profileFindsAKnownBurn) }
+
+func profileFindsAKnownBurn(t testing.TB) {
 	testnet.NeedTun(t)
 	ns := testnet.New(t)
 	var taps [2]*testnet.TAP

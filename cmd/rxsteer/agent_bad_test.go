@@ -121,7 +121,7 @@ func agentInside(t *testing.T, e *env) (url string, stop func() string) {
 	}
 	select {
 	case url = <-found:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("it does not serve: %s", stop())
 	}
 	return url, stop

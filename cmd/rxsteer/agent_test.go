@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rxsteer/rxsteer/internal/testnet"
 )
@@ -68,22 +67,16 @@ func get(t *testing.T, client *http.Client, url string) (int, string) {
 }
 
 // awaitSample scrapes until the first sample is in.
-func awaitSample(t *testing.T, client *http.Client, url string) string {
+func awaitSample(t *testing.T, client *http.Client, url string) (body string) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-time.After(20 * time.Second):
-			t.Fatal("no sample in 20 s")
-		case <-tick.C:
-			if code, body := get(t, client, url+"/metrics"); code != 200 {
-				t.Fatalf("status %d: %s", code, body)
-			} else if !strings.Contains(body, "rxsteer_samples_total 0\n") {
-				return body
-			}
+	await(t, "the first sample", func() bool {
+		var code int
+		if code, body = get(t, client, url+"/metrics"); code != 200 {
+			t.Fatalf("status %d: %s", code, body)
 		}
-	}
+		return !strings.Contains(body, "rxsteer_samples_total 0\n")
+	})
+	return body
 }
 
 func TestAgentServesUntilSIGTERM(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 )
 
 // A live diagnosis takes no longer than the interval asked for and 300 ms: loading programs, reading settings and judging. The
-// bound is held where the machine is quiet (RXSTEER_QUIET=1); elsewhere the best of three may take a second more.
+// bound is held where the machine is quiet (RXSTEER_QUIET=1); elsewhere the best of three is logged.
 func TestLiveDiagnosisIsPrompt(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it attaches the programs")
@@ -16,10 +16,6 @@ func TestLiveDiagnosisIsPrompt(t *testing.T) {
 		t.Skip("needs some seconds: not in -short")
 	}
 	const interval = time.Second
-	bound := interval + 1300*time.Millisecond
-	if os.Getenv("RXSTEER_QUIET") != "" {
-		bound = interval + 300*time.Millisecond
-	}
 	best := time.Hour
 	for range 3 {
 		e, out, stderr := testEnv("diagnose", "--for", interval.String(), "--fail-on", "never", "-o", "json")
@@ -33,7 +29,7 @@ func TestLiveDiagnosisIsPrompt(t *testing.T) {
 		}
 	}
 	t.Logf("a live diagnosis of %v takes %v", interval, best)
-	if best > bound {
-		t.Errorf("it takes %v, at most %v", best, bound)
+	if bound := interval + 300*time.Millisecond; best < interval || best > bound && os.Getenv("RXSTEER_QUIET") != "" {
+		t.Errorf("it takes %v, want %v to %v", best, interval, bound)
 	}
 }

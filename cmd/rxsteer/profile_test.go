@@ -139,7 +139,7 @@ func TestProfileOfTraffic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := time.Duration(p.DurationNanos); d < 2*time.Second || d > 3*time.Second || len(p.Sample) == 0 {
+	if d := time.Duration(p.DurationNanos); d < 2*time.Second || d > time.Minute || len(p.Sample) == 0 {
 		t.Errorf("%v, %d samples", d, len(p.Sample))
 	}
 	if text, err := os.ReadFile(svg); err != nil || !bytes.Contains(text, []byte("veth_poll")) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -131,18 +132,22 @@ func TestRecordReadsAnywhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "eth.rxrec")
 	done := r.start("record", "-w", file, "--for", "3s")
 	// A setting that changes meanwhile.
-	time.Sleep(1500 * time.Millisecond)
+	await(t, "the first sample", func() bool {
+		rec, err := record.Open(file)
+		return err == nil && len(rec.Samples) > 0
+	})
 	if err := r.b.SetRPS("b0", 0, "1"); err != nil {
 		t.Fatal(err)
 	}
-	if o := finish(t, done).want(t, exitOK); !strings.Contains(o.stdout, "3 samples") {
-		t.Errorf("said %q", o.stdout)
-	}
+	o := finish(t, done).want(t, exitOK)
 	rec, err := record.Open(file)
 	if err != nil || rec.Cut != nil {
 		t.Fatal(err, rec.Cut)
 	}
-	if len(rec.States) != 2 || len(rec.Samples) != 3 || rec.Header.Host.Netns != r.b.Inode() {
+	if n := len(rec.Samples); n < 2 || n > 3 || !strings.Contains(o.stdout, fmt.Sprint(n, " samples")) { // a busy machine may be late for one
+		t.Errorf("%d samples in 3 s, said %q", n, o.stdout)
+	}
+	if len(rec.States) != 2 || rec.Header.Host.Netns != r.b.Inode() {
 		t.Fatalf("%d states, %d samples of netns %d", len(rec.States), len(rec.Samples), rec.Header.Host.Netns)
 	}
 	diff := knob.Diff(rec.States[0].Snapshot, rec.States[1].Snapshot)
@@ -196,7 +201,7 @@ func TestRecordStoppedEarlyOrKilled(t *testing.T) {
 	}{{unix.SIGINT, true}, {unix.SIGKILL, false}} {
 		file := filepath.Join(t.TempDir(), "r")
 		p := r.start("record", "-w", file, "--for", "1h", "--interval", "100ms", "--level", "0")
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for {
 			if rec, err := record.Open(file); err == nil && len(rec.Samples) >= 3 {
 				break

@@ -55,7 +55,7 @@ func (s *screen) press(keys ...string) { s.tmux(append([]string{"send-keys"}, ke
 func (s *screen) want(texts ...string) string {
 	s.t.Helper()
 	var shown string
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		shown = s.tmux("capture-pane", "-p")
 		missing := false
 		for _, text := range texts {

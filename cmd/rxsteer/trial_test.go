@@ -218,7 +218,7 @@ func TestCommandLoad(t *testing.T) {
 	})
 	begun := time.Now()
 	stop()
-	if d := time.Since(begun); d > loadGrace {
+	if d := time.Since(begun); d > 90*time.Second { // the child sleeps for 100
 		t.Errorf("to stop took %v", d)
 	}
 }

@@ -352,3 +352,34 @@ func udpFrame(t *testing.T, dst net.HardwareAddr) []byte {
 	}
 	return buf.Bytes()
 }
+
+// TestUndisturbedTriesAgain: what holds once passes, what was made is gone before the next try, what never holds fails.
+func TestUndisturbedTriesAgain(t *testing.T) {
+	n, open := 0, 0
+	Undisturbed(t, func(t testing.TB) {
+		if open++; open > 1 {
+			t.Fatal("the try before was not cleaned up")
+		}
+		t.Cleanup(func() { open-- })
+		switch n++; n {
+		case 1:
+			t.Fatalf("try %d", n)
+		case 2:
+			t.Error("try", n)
+		}
+	})
+	if n != 3 || open != 0 {
+		t.Errorf("%d tries, %d not cleaned up; want 3 and none", n, open)
+	}
+	never := &attempt{TB: t}
+	n = 0
+	never.run(func(t testing.TB) { Undisturbed(t, func(t testing.TB) { n++; t.Errorf("try %d", n) }) })
+	if !never.failed || n != tries || !strings.Contains(never.said, "try 5") {
+		t.Errorf("after %d tries: failed %v, %s", n, never.failed, never.said)
+	}
+	left := &attempt{TB: t}
+	left.run(func(t testing.TB) { Undisturbed(t, func(t testing.TB) { t.Skip("needs luck") }) })
+	if !left.skipped || left.why != "needs luck" {
+		t.Errorf("skipped %v: %q", left.skipped, left.why)
+	}
+}

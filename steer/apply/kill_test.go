@@ -53,7 +53,7 @@ func (k killed) finish(dir, do string) {
 // the host take longest and change nothing.
 func (k killed) begun(dir string) {
 	k.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if b, err := os.ReadFile(filepath.Join(dir, journalFile)); err == nil && bytes.Count(b, []byte("\n")) > 1 {
 			return
 		}

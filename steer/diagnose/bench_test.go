@@ -57,21 +57,27 @@ func BenchmarkDiagnoseTenMinutes(b *testing.B) {
 	}
 }
 
-// The bound with a margin for a busy machine: the best of three.
-func TestTenMinutesWithinASecond(t *testing.T) {
+// Ten minutes take some 0.1 s. How long on this machine depends on what else it does; against one minute, measured in
+// turns with it, it tells whether the time grows with the recording or faster.
+func TestTimeGrowsWithTheRecording(t *testing.T) {
 	in := recording()
-	best := time.Hour
-	for range 3 {
+	all := in.Windows
+	diagnose := func(windows []*collector.Sample) time.Duration {
 		begin := time.Now()
-		in.Sample = collector.Merge(in.Windows...)
+		in.Windows, in.Sample = windows, collector.Merge(windows...)
 		r := Diagnose(in)
-		best = min(best, time.Since(begin))
+		took := time.Since(begin)
 		if f := without901(r); len(f) == 0 || f[0].ID != "RX101" {
 			t.Fatalf("the hot CPU is not found: %v", r.Findings)
 		}
+		return took
 	}
-	t.Logf("ten minutes of 64 queues: merged and diagnosed in %v", best)
-	if best > time.Second {
-		t.Errorf("merging and diagnosing take %v", best)
+	minute, ten := time.Hour, time.Hour
+	for range 5 {
+		minute, ten = min(minute, diagnose(all[:60])), min(ten, diagnose(all))
+	}
+	t.Logf("64 queues, merged and diagnosed: a minute in %v, ten in %v", minute, ten)
+	if ten > 40*minute {
+		t.Errorf("ten minutes take %v, one %v", ten, minute)
 	}
 }
