@@ -117,14 +117,14 @@ func Run(ctx context.Context, cache *qemu.Cache, bin []string, machines []qemu.M
 // A guest's packets cost 20 ms each: under TCG the rest of a poll takes 50 to 300 µs
 // and depends on what the other virtual CPUs do, which must stay small beside the burn (at 8 ms
 // it was 2.6 % on igb).
-const guestScript = `host_bg "rxtraffic send --to 10.77.0.2:9000 --flows 4 --rate 25 --for 3m"
+const guestScript = `host_bg "rxtraffic send --to 10.77.0.2:9000 --flows 4 --rate 25 --for 6m"
 n=100; while [ "$(cat /sys/class/net/eth0/statistics/rx_packets)" -lt 20 ] && [ $n -gt 0 ]; do usleep 100000; n=$((n-1)); done
 rxprobe -dev eth0 -for 1200ms -burn 20ms >/share/answer.json`
 
 func guest(ctx context.Context, cache *qemu.Cache, m qemu.Machine, bin []string) row {
 	start := time.Now()
 	r := row{machine: m.NIC, answer: &Answer{Kernel: m.Kernel}}
-	res, err := cache.Boot(ctx, m, qemu.Job{Script: guestScript, Bin: bin, Timeout: 3 * time.Minute})
+	res, err := cache.Boot(ctx, m, qemu.Job{Script: guestScript, Bin: bin, Timeout: 6 * time.Minute})
 	r.took = time.Since(start)
 	switch {
 	case err != nil:

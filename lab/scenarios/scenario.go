@@ -51,7 +51,7 @@ type Scenario struct {
 	Achieved []string          `yaml:"achieved"` // assertions
 	Pending  map[string]string `yaml:"pending"`  // section → subject of the issue that brings it
 
-	Timeout time.Duration `yaml:"timeout"` // of the guest; 2m when 0
+	Timeout time.Duration `yaml:"timeout"` // of the guest; 6m when 0
 	CI      bool          `yaml:"ci"`      // part of make check
 }
 
@@ -100,7 +100,7 @@ var findingID = regexp.MustCompile(`^RX[0-9]{3}( [^ ]+)?$`)
 
 // Parse reads a scenario; unknown keys and malformed assertions are errors that show the line.
 func Parse(file string, text []byte) (Scenario, error) {
-	s := Scenario{Name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Measure: 4 * time.Second, Timeout: 2 * time.Minute}
+	s := Scenario{Name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Measure: 4 * time.Second, Timeout: 6 * time.Minute}
 	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(&s); err != nil {
 		return s, fmt.Errorf("parse scenario %s: %w", file, err)
 	}
