@@ -11,9 +11,9 @@ import (
 // calm is how long nothing must have been worth a closer look before level 2 is left again: attaching is dearer than staying.
 const calm = time.Minute
 
-// startDetail begins level 2: stages of packets, buckets and flows.
-func (s *Sampler) startDetail() {
-	s.startSpread()
+// startDetail begins level 2: stages of packets, buckets and flows. last is the sample before, nil none.
+func (s *Sampler) startDetail(last *Sample) {
+	s.startSpread(last)
 	s.startPackets()
 	s.followPackets()
 }
@@ -32,7 +32,7 @@ func (s *Sampler) attend(sample *Sample) {
 		}
 		s.why, s.coarse = why, slices.Clone(s.missing)
 		s.types, s.ahead = bpf.NewTypes(), s.loadAhead()
-		s.startDetail()
+		s.startDetail(sample)
 		s.ahead.end()
 		s.types = nil
 		if s.spread.programs != nil {

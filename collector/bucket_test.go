@@ -485,3 +485,52 @@ func TestRSSOfASnapshot(t *testing.T) {
 		}
 	}
 }
+
+// Where little comes each packet is looked at, so that a few seconds tell every bucket; where much does one in 64.
+func TestFlowRateFollowsTheTraffic(t *testing.T) {
+	perSecond := func(packets ...uint64) *Sample {
+		s := &Sample{Interval: 2 * time.Second}
+		for _, n := range packets {
+			s.Devices = append(s.Devices, Device{RXPackets: 2 * n})
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		what string
+		set  int
+		last *Sample
+		want int
+	}{
+		{"nothing known", 0, nil, 64},
+		{"nothing received", 0, perSecond(), 1},
+		{"a slow guest", 0, perSecond(6000, 100), 1},
+		{"ten times as much as need be looked at", 0, perSecond(100, 100_000), 10},
+		{"a fast card", 0, perSecond(5_000_000), 64},
+		{"it is set", 16, perSecond(6000), 16},
+	} {
+		if got := New(Config{FlowRate: tt.set}).flowRate(tt.last); got != tt.want {
+			t.Errorf("%s: one in %d, want one in %d", tt.what, got, tt.want)
+		}
+	}
+}
+
+// The programs are told a rate only when it changes.
+func TestLookChangesTheRateOnce(t *testing.T) {
+	p := &ratedPrograms{}
+	w := spreadSource{programs: p, rate: 64}
+	for _, rate := range []int{64, 4, 4, 1} {
+		if err := w.look(rate); err != nil || w.rate != rate {
+			t.Errorf("look %d: rate %d, %v", rate, w.rate, err)
+		}
+	}
+	if want := []int{4, 1}; !slices.Equal(p.rates, want) {
+		t.Errorf("the programs were set to %v, want %v", p.rates, want)
+	}
+}
+
+type ratedPrograms struct {
+	SpreadPrograms
+	rates []int
+}
+
+func (p *ratedPrograms) SetRates(every, _ int) error { p.rates = append(p.rates, every); return nil }

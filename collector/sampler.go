@@ -47,7 +47,8 @@ type Config struct {
 	// RSS lists the devices whose buckets and flows to count at level 2, as they are set now. It is asked
 	// before and after each interval, from Run and Sample only. nil counts none.
 	RSS func() []RSS
-	// FlowRate has one packet in so many looked at for buckets and flows, at random; 0 means DefaultFlowRate, 1 all.
+	// FlowRate has one packet in so many looked at for buckets and flows, at random; 1 all, 0 by the traffic: all
+	// where little comes, one in DefaultFlowRate where much does.
 	FlowRate int
 	// Sockets lists sockets, as sockdiag.Sockets does, to tell whose a flow is; nil: not told.
 	Sockets func(limit int) ([]sockdiag.Socket, error)
@@ -231,7 +232,7 @@ func (s *Sampler) start() error {
 	s.threadsOn, s.threadsOff = false, ""
 	s.packets, s.why = packetSource{}, ""
 	if s.cfg.Worth == nil {
-		s.startDetail()
+		s.startDetail(nil)
 	}
 	var err error
 	if s.prev, err = s.read(); err != nil {
@@ -285,7 +286,10 @@ func (s *Sampler) followPackets() {
 	if err := s.spread.follow(s.packets.attached); err != nil {
 		s.noSpread(err)
 	}
-	s.packets.spread = s.spread.attached
+	s.packets.spread = 0
+	if s.spread.attached {
+		s.packets.spread = s.spread.rate
+	}
 }
 
 // thin has the budget charge what happened and decide on what comes.

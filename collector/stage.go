@@ -54,15 +54,19 @@ type packetSource struct {
 	stale    map[bpf.StageKey]seenStage
 	ticked   bpf.PacketCounters
 
-	spread bool // buckets and flows are counted in the same windows
+	spread int // one packet in so many is looked at for buckets and flows in the same windows, 0 none
 
 	// Since the last sample.
 	spent   []float64 // by CPU, ns
 	watched time.Duration
 }
 
-// spreadEvent is what counting a packet's bucket and class takes, ns.
-const spreadEvent = 60
+// spreadEvent is what a packet costs that is handed to the programs for buckets and flows, and spreadLook what one costs
+// more that is looked at: headers, hash, bucket, flow (a slow machine's; ns).
+const (
+	spreadEvent = 60
+	spreadLook  = 250
+)
 
 type seenStage struct {
 	count uint64
@@ -197,8 +201,8 @@ func (p *packetSource) account(now time.Time, c *bpf.PacketCounters) {
 		e := &c.CPUs[i].Events
 		events := float64(c.CPUs[i].Ran())
 		each := p.cost.Event
-		if p.spread { // packets handed over are some third of the events
-			each += spreadEvent * float64(e.Gro+e.NetifRx) / max(events, 1)
+		if p.spread > 0 { // packets handed over are some third of the events
+			each += (spreadEvent + spreadLook/float64(p.spread)) * float64(e.Gro+e.NetifRx) / max(events, 1)
 		}
 		ns := (events - p.last[i]) * each
 		p.last[i] = events
