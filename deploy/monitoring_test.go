@@ -193,10 +193,18 @@ const watching = "mode: advise\ninterval: 2s\ndevices:\n- name: b0\n"
 // TestDashboard: every query of the dashboard returns data from a live agent under traffic, every rule is evaluated
 // without an error, and what should not, does not fire.
 func TestDashboard(t *testing.T) {
-	r := startRig(t, watching)
+	r := startRig(t, watching+"overhead: 0%\n") // looks at packets all the time, whose stages and flows have panels
 	r.await("ten scrapes", func() (bool, error) {
 		n, v, err := r.query(`count_over_time(rxsteer_samples_total[1m]) >= 10`)
 		return n > 0 && v != "", err
+	})
+	r.await("stages and flows", func() (bool, error) {
+		stages, v, err := r.query(`histogram_quantile(0.5, sum by (le, device) (rate(rxsteer_stage_latency_seconds_bucket{device="b0"}[10s])))`)
+		if err != nil {
+			return false, err
+		}
+		flows, _, err := r.query(`rxsteer_elephant_packets_per_second{device="b0",destination="10.99.0.2:9"}`)
+		return stages > 0 && v != "NaN" && flows > 0, err
 	})
 	r.await("a decision or a look", func() (bool, error) {
 		n, _, err := r.query(`rxsteer_loop_phase{device="b0"}`)
@@ -281,7 +289,7 @@ func TestMetricsOfRulesAndDashboardExist(t *testing.T) {
 		t.Fatalf("found %d names", len(used))
 	}
 	for _, name := range used {
-		base := strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")
+		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count"), "_sum")
 		if !strings.Contains(string(docs), "`"+base+"`") {
 			t.Errorf("%s is not in docs/metrics.md", name)
 		}
