@@ -41,13 +41,14 @@ demo: need-go deps-run build ## the main job on real traffic in namespaces, befo
 	$(SUDO) $(BIN)/demo --rxsteer $(BIN)/rxsteer
 
 .PHONY: check
+check: export RXSTEER_SOAK ?= 5m
 check: need-go deps lint generate-check test-user test fuzz-short lab-ci ## everything CI runs (root; real BPF, real kernels in VMs)
 	@echo "make check: all passed"
 
 .PHONY: test
 test: need-go deps-test ## all tests; as root the real kernel takes part, and an unexplained skip fails
 	@# One package at a time: a rig that floods a CPU's backlog would take packets from another's.
-	set -o pipefail; { $(GO) test -p 1 -json ./... && $(GO) -C deploy test -p 1 -json ./...; } | $(GO) run ./lab/testreport -skips .ci/skips
+	set -o pipefail; { $(GO) test -p 1 -timeout 30m -json ./... && $(GO) -C deploy test -p 1 -json ./...; } | $(GO) run ./lab/testreport -skips .ci/skips
 
 .PHONY: test-user
 test-user: need-go ## the same tests as an ordinary user: what needs no privilege passes, the rest names what it needs
@@ -113,7 +114,7 @@ LINK_STEERING = @[ ! -e docs/benchmarks-steering.md ] || grep -qs benchmarks-ste
 bench: need-go deps build ## cost per packet beside peers and an A/A control, attach, read, status → docs/benchmarks.md
 	$(SUDO) $(GO) run ./lab/bench -rxsteer $(BIN)/rxsteer -install -w docs/benchmarks.md
 	$(LINK_STEERING)
-bench-steering: need-go deps ## ten minutes beside irqbalance, a static script and RSS++ in guests → docs/benchmarks-steering.md
+bench-steering: need-go deps ## twelve minutes beside irqbalance, a static script and RSS++ in guests → docs/benchmarks-steering.md
 	$(SUDO) $(GO) run ./lab/bench/steering -markdown docs/benchmarks-steering.md
 	$(LINK_STEERING)
 

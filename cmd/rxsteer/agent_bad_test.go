@@ -339,10 +339,7 @@ func TestAgentServesTheProfileOfTheReceivePath(t *testing.T) {
 	ns := testnet.New(t)
 	cmd := ns.Command(t.Context(), "rxsteer", "agent", "--config", file(t, "a.yaml", "mode: off\n"), "--web.listen-address", "127.0.0.1:0", "--state-dir", t.TempDir())
 	url, _ := startAgent(t, cmd)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network, addr string) (conn net.Conn, err error) {
-		err = ns.Do(func() (err error) { conn, err = net.Dial(network, addr); return err })
-		return conn, err
-	}}}
+	client := clientIn(ns)
 	var body string
 	code := 0
 	await(t, "a profile", func() bool {

@@ -73,11 +73,9 @@ func build(ctx context.Context, args ...string) error {
 // that is usual it may look at too few of a busy CPU's runs in a window of 0.8 s to call it hot.
 const overhead = "20%"
 
-// Setup is the first part of what the guest runs: it ends when what is set is set and the traffic flows.
-func (s *Scenario) Setup() string { return s.setup("") }
-
-// setup runs look, a line, between what is set and what costs CPU time.
-func (s *Scenario) setup(look string) string {
+// Setup is the first part of what the guest runs: it ends when what is set is set and the traffic flows. look are lines
+// that run between what is set and what costs CPU time.
+func (s *Scenario) Setup(look string) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	b.WriteString(guestFunctions)
@@ -114,7 +112,7 @@ func (s *Scenario) setup(look string) string {
 func (s *Scenario) script() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	b.WriteString(s.setup("tool status status"))
+	b.WriteString(s.Setup("tool status status"))
 	line("say measure")
 	line("rxfacts -for %v >before.json || exit 72", s.Measure) // not beside diagnose, which sends itself datagrams to learn what its programs cost
 	for _, l := range s.Meanwhile {

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rxsteer/rxsteer/lab/bench/steering/outcome"
@@ -100,7 +102,7 @@ var arms = map[string]arm{
 	"static":             {act: 5 * time.Second, least: time.Second, ends: true, run: static},
 	"rsspp":              {act: 7 * time.Second, least: 4 * time.Second, run: greedy},
 	"rxsteer":            {act: 35 * time.Second, least: 12 * time.Second, ends: true, run: rxsteer, undo: forget},
-	outcome.Auto:         {act: 26 * time.Second, least: 15 * time.Second, run: auto, undo: forget},
+	outcome.Auto:         {act: 14 * time.Second, least: 6 * time.Second, run: resident},
 }
 
 // command runs a program until ctx ends.
@@ -162,7 +164,7 @@ func rxsteer(ctx context.Context, _ *host) (time.Duration, error) {
 	if err := os.RemoveAll(file); err != nil {
 		return 0, err
 	}
-	cpu, err := tolerant(exec.CommandContext(ctx, "rxsteer", "plan", "--state-dir", journal, "--level", "2", "--for", "3s", "--overhead", "50%", "--goal", "auto", "-w", file, "eth0"))
+	cpu, err := tolerant(exec.CommandContext(ctx, "rxsteer", "plan", "--level", "2", "--for", "3s", "--overhead", "50%", "--goal", "auto", "-w", file, "eth0"))
 	if err != nil {
 		return cpu, err
 	}
@@ -173,14 +175,78 @@ func rxsteer(ctx context.Context, _ *host) (time.Duration, error) {
 	return cpu + more, err
 }
 
-// auto is the agent's loop, started on a host that is already out of balance. Reading the counters of an emulated card takes a
-// hundred times as long as a real one's: it may take half a CPU.
-func auto(ctx context.Context, _ *host) (time.Duration, error) {
-	const config = "mode: auto\noverhead: 50%\ninterval: 5s\nprofile: false\ndevices:\n- name: eth0\n"
-	if err := os.WriteFile("/tmp/agent.yaml", []byte(config), 0o644); err != nil {
+// resident has the agent steer that Prepare of package outcome left stopped.
+func resident(ctx context.Context, _ *host) (spent time.Duration, err error) {
+	text, err := os.ReadFile(outcome.AgentPID)
+	if err != nil {
 		return 0, err
 	}
-	return child(ctx, "rxsteer", "agent", "--state-dir", journal, "--config", "/tmp/agent.yaml", "--web.listen-address", "127.0.0.1:0")
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, err
+	}
+	used, err := cpuOf(pid)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		said, rerr := os.ReadFile(outcome.AgentLog)
+		fmt.Fprintf(os.Stderr, "%s", said)
+		err = errors.Join(err, rerr)
+	}()
+	if err := os.WriteFile(outcome.AgentFile, []byte(outcome.AgentConfig("auto")), 0o644); err != nil {
+		return 0, err
+	}
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGCONT} {
+		if err := syscall.Kill(pid, s); err != nil {
+			return 0, fmt.Errorf("wake the agent: %w", err)
+		}
+	}
+	<-ctx.Done()
+	now, err := cpuOf(pid)
+	if err != nil {
+		return 0, fmt.Errorf("the agent has ended: %w", err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return 0, fmt.Errorf("end the agent: %w", err)
+	}
+	for range 100 { // it is the shell's child, which does not wait for it
+		if state, err := stat(pid); err != nil || state[0] == "Z" {
+			return now - used, nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return now - used, errors.New("the agent does not end")
+}
+
+// stat is the fields of a process after its name.
+func stat(pid int) ([]string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	f := strings.Fields(rest)
+	if len(f) < 13 {
+		return nil, fmt.Errorf("parse stat of process %d: %q", pid, text)
+	}
+	return f, nil
+}
+
+// cpuOf is the CPU time of a process, in steps of 10 ms.
+func cpuOf(pid int) (sum time.Duration, err error) {
+	f, err := stat(pid)
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range f[11:13] { // utime, stime
+		n, err := strconv.Atoi(t)
+		if err != nil {
+			return 0, err
+		}
+		sum += time.Duration(n) * 10 * time.Millisecond
+	}
+	return sum, nil
 }
 
 func tolerant(c *exec.Cmd) (time.Duration, error) {

@@ -74,7 +74,7 @@ var (
 		"the best moved at least twice as many buckets and vectors; the loop stops where the load counts as even"}
 	// The loop measures before it writes; those that look at nothing write at once.
 	looks = reason{func(a, b, _ Row) bool { return a.Balanced >= 0 && b.OwnCPU < 100*time.Millisecond },
-		"the best measures next to nothing (under 100 ms of own CPU); the agent's start and its look count in its time"}
+		"the best measures next to nothing (under 100 ms of own CPU); the agent's counting counts in its time"}
 	// An untouched host that is worse off has no moves and no cost to show.
 	idle = reason{func(a, b, _ Row) bool {
 		return moves(b) == 0 && (ratio(a) < ratio(b) || starved(a, a.P99) < starved(b, b.P99))
@@ -100,7 +100,7 @@ var columns = []column{
 	{"moves", moves, 0, func(v float64) string { return fmt.Sprintf("%.0f", v) }, []reason{idle}},
 	{"own CPU", func(r Row) float64 { return r.OwnCPU.Seconds() }, 0.05, func(v float64) string { return fmt.Sprintf("%.2f s", v) }, []reason{idle,
 		{func(a, _, _ Row) bool { return a.OwnCPU > time.Second },
-			"it holds the agent's start (loading and verifying programs, reading an emulated card's slow counters)"}}},
+			"it holds reading an emulated card's counters ten times a second, which take a hundred times as long as a real one's"}}},
 }
 
 // Verdict says per scenario whether the mice gained what they should, and each column in which the loop is not the
