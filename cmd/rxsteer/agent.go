@@ -321,7 +321,7 @@ func boundMemory() {
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	debug.SetMemoryLimit(max(36<<20, 2*int64(m.HeapAlloc)))
+	debug.SetMemoryLimit(max(30<<20, 3*int64(m.HeapAlloc)/2))
 }
 
 // notify tells systemd, where it listens.
