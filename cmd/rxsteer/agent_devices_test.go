@@ -36,7 +36,9 @@ func TestAgentSurvivesItsDevices(t *testing.T) {
 	shows := func(series string, want bool) func() bool {
 		return func() bool { return strings.Contains(scrape(), series) == want }
 	}
-	received := func(device string) string { return fmt.Sprintf("rxsteer_device_receive_packets_total{device=%q}", device) }
+	received := func(device string) string {
+		return fmt.Sprintf("rxsteer_device_receive_packets_total{device=%q}", device)
+	}
 	steered := func(device string) string {
 		return fmt.Sprintf("rxsteer_loop_phase{device=%q,phase=\"observe\"} 1", device)
 	}
