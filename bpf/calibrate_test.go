@@ -28,7 +28,7 @@ func TestCalibrationIsPlausible(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%+v in %v", costs, took)
-	if !costs.Measured || took > 5*time.Second {
+	if !costs.Measured {
 		t.Errorf("%+v in %v, want it measured", costs, took)
 	}
 	if c := costs; c.Run.Looked < c.Run.Passed || c.Poll.Looked < c.Poll.Passed || c.IRQ.Looked < c.IRQ.Passed || c.Run.Looked > 20_000 {
@@ -58,7 +58,7 @@ func TestPacketCalibrationIsPlausible(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%+v in %v", cost, took)
-	if !cost.Measured || took > 5*time.Second || cost.Event < fastEvent || cost.Event > 5000 {
+	if !cost.Measured || cost.Event < fastEvent || cost.Event > 5000 {
 		t.Errorf("%+v in %v, want it measured", cost, took)
 	}
 	ran := func() (n uint64) {

@@ -196,7 +196,7 @@ func TestLiveLevel2InWindows(t *testing.T) {
 	defer stop.Store(true)
 	ring := NewRing(100)
 	s := New(Config{FS: ns.FS(), Level: 2, Overhead: 0.0005, Ring: ring, RSS: func() []RSS { return []RSS{r} }})
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second) // some 5 s, unless the machine is busy
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // some 5 s, unless the machine is busy
 	defer cancel()
 	samples, unsubscribe := ring.Subscribe()
 	defer unsubscribe()

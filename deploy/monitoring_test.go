@@ -114,8 +114,8 @@ func buildAgent(t *testing.T, file string) {
 
 // clientIn makes requests from within a namespace.
 func clientIn(ns *testnet.NS) *http.Client {
-	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
-		err = ns.Do(func() (err error) { c, err = net.DialTimeout(network, addr, time.Second); return err })
+	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{DialContext: func(_ context.Context, network, addr string) (c net.Conn, err error) {
+		err = ns.Do(func() (err error) { c, err = net.DialTimeout(network, addr, time.Minute); return err })
 		return c, err
 	}}}
 }
@@ -172,7 +172,7 @@ func (r *rig) query(expr string) (series int, first string, err error) {
 
 func (r *rig) await(what string, ok func() (bool, error)) {
 	r.t.Helper()
-	end := time.After(40 * time.Second)
+	end := time.After(3 * time.Minute)
 	var last error
 	for {
 		yes, err := ok()
@@ -182,7 +182,7 @@ func (r *rig) await(what string, ok func() (bool, error)) {
 		last = err
 		select {
 		case <-end:
-			r.t.Fatalf("waited 40 s for %s; last: %v", what, last)
+			r.t.Fatalf("waited three minutes for %s; last: %v", what, last)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

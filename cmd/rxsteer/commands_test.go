@@ -128,7 +128,7 @@ func (b *docBlock) try(t *testing.T) {
 	}
 	dir := t.TempDir()
 	shell := func(script string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, "sh", "-c", script)
 		cmd.Dir = dir // rxsteer is this test's own program: testscript.Main puts it on the path

@@ -40,7 +40,7 @@ func TestPageOfALiveAgent(t *testing.T) {
 	defer stop()
 	ctx, cancel := chromedp.NewContext(ctx)
 	defer cancel()
-	ctx, done := context.WithTimeout(ctx, 80*time.Second)
+	ctx, done := context.WithTimeout(ctx, 5*time.Minute)
 	defer done()
 	until := func(what, expr string) {
 		t.Helper()

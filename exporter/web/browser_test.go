@@ -179,7 +179,7 @@ func browser(t *testing.T, width, height int, dark bool) context.Context {
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(alloc)
 	t.Cleanup(cancel)
-	ctx, done := context.WithTimeout(ctx, 90*time.Second)
+	ctx, done := context.WithTimeout(ctx, 5*time.Minute)
 	t.Cleanup(done)
 	return ctx
 }
@@ -225,7 +225,7 @@ func text(sel string, to *string) chromedp.Action { return chromedp.Text(sel, to
 // until waits for a JavaScript expression to be true, also over a reload of the page.
 func until(expr string) chromedp.Action {
 	return chromedp.ActionFunc(func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		for {
 			var ok bool

@@ -243,7 +243,7 @@ func TestVethQueuesAndTraffic(t *testing.T) {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 16)
-		if err := rx.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		if err := rx.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := rx.Read(buf)

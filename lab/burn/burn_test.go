@@ -9,7 +9,9 @@ import (
 	"github.com/rxsteer/rxsteer/internal/testnet"
 )
 
-func TestCalibrationIsLinear(t *testing.T) {
+func TestCalibrationIsLinear(t *testing.T) { testnet.Undisturbed(t, calibrationIsLinear) }
+
+func calibrationIsLinear(t testing.TB) {
 	testnet.NeedRoot(t)
 	c, err := Calibrate(10 * time.Microsecond)
 	if err != nil {
