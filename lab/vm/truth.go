@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/lab/vm/qemu"
@@ -66,12 +68,22 @@ func (l *lab) truth(ctx context.Context, machines []qemu.Machine, tests bool) ([
 	fmt.Fprintln(w, "\nmap of\tcompared\tdifferent\ts\tverdict")
 	var wrong, broken []string
 	code := qemu.ExitLab
-	for _, m := range machines {
+	results, errs := make([]*qemu.Result, len(machines)), make([]error, len(machines))
+	var boots errgroup.Group // these assert nothing that hangs on time: two share the host's CPUs
+	boots.SetLimit(2)
+	for i, m := range machines {
 		run := truth.Tests{Knobs: tests}
 		if d, err := m.WithDefaults(); err == nil && tests && d.Kernel == qemu.Kernels[0] && d.Queues == 4 && !d.NUMA {
 			run.Scripts = d.NIC // they were written for this machine
 		}
-		res, err := l.cache.Boot(ctx, m, qemu.Job{Script: truth.Script(run), Bin: l.bin})
+		boots.Go(func() error {
+			results[i], errs[i] = l.cache.Boot(ctx, m, qemu.Job{Script: truth.Script(run), Bin: l.bin})
+			return nil
+		})
+	}
+	_ = boots.Wait() // each keeps its own
+	for i, m := range machines {
+		res, err := results[i], errs[i]
 		if err != nil {
 			verdict := "unavailable"
 			if c := qemu.ExitCode(err); c != qemu.ExitUnavailable {

@@ -44,20 +44,24 @@ type Result struct {
 	Took    time.Duration     // start of QEMU to its end
 }
 
-// Boot boots a machine and runs a job in it, a second time where the emulation broke down.
+// mostBoots is how often a machine is booted whose emulation breaks down.
+const mostBoots = 4
+
+// Boot boots a machine and runs a job in it, again where the emulation broke down.
 // A Failure is returned where the guest gave no exit status; a status other than 0 is none.
 func (c *Cache) Boot(ctx context.Context, m Machine, job Job) (*Result, error) {
-	res, err := c.boot(ctx, m, job)
-	f, ok := errors.AsType[*Failure](err)
-	if !ok || !f.emulation {
-		return res, err
-	}
 	notice := job.Output
 	if notice == nil {
 		notice = os.Stderr
 	}
-	fmt.Fprintf(notice, "the emulation broke down, booting again: %s\n", f.Line)
-	return c.boot(ctx, m, job)
+	for n := 1; ; n++ {
+		res, err := c.boot(ctx, m, job)
+		f, ok := errors.AsType[*Failure](err)
+		if !ok || !f.emulation || n == mostBoots {
+			return res, err
+		}
+		fmt.Fprintf(notice, "the emulation broke down, booting again: %s\n", f.Line)
+	}
 }
 
 func (c *Cache) boot(ctx context.Context, m Machine, job Job) (*Result, error) {
