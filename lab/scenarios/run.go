@@ -43,7 +43,7 @@ func BuildPrograms(ctx context.Context, dir string) ([]string, error) {
 	var out []string
 	for name, pkg := range programs {
 		file := filepath.Join(dir, name)
-		if err := build(ctx, "build", "-o", file, pkg); err != nil {
+		if err := build(ctx, "build", "-ldflags=-s -w", "-o", file, pkg); err != nil {
 			return nil, err
 		}
 		out = append(out, file)
@@ -114,7 +114,7 @@ func (s *Scenario) script() string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	b.WriteString(s.Setup("tool status status"))
 	line("say measure")
-	line("rxfacts -for %v >before.json || exit 72", s.Measure) // not beside diagnose, which sends itself datagrams to learn what its programs cost
+	line("%s", s.facts("before")) // not beside diagnose, which sends itself datagrams to learn what its programs cost
 	for _, l := range s.Meanwhile {
 		line("( %s ) &", l)
 	}
@@ -139,7 +139,8 @@ func (s *Scenario) script() string {
 			}
 			line("say apply")
 			line("tool apply apply --yes --overhead %s --allow %s plan.yaml", overhead, allow)
-			line("sleep 1; rxfacts -for %v >after.json || exit 72", s.Measure)
+			line("sleep 1")
+			line("%s", s.facts("after"))
 			line("tool status status_after")
 			line("tool rollback rollback")
 			line("tool status status_restored")
@@ -148,6 +149,15 @@ func (s *Scenario) script() string {
 	line("say done")
 	line("exit 0")
 	return b.String()
+}
+
+// facts takes the facts of the traffic, and where a scenario wants it the round trips of a flow beside it.
+func (s *Scenario) facts(name string) string {
+	facts := fmt.Sprintf("rxfacts -for %v >%s.json || exit 72", s.Measure, name)
+	if !s.Probe {
+		return facts
+	}
+	return fmt.Sprintf("host_bg 'rxtraffic probe --to 10.77.0.2:9000 --rate 200 --for %v --json 2>/dev/null'; probe=$job\n%s\nhost_wait $probe >%s_probe.json || exit 74", s.Measure, facts, name)
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
@@ -193,6 +203,8 @@ func (o *Outcome) Code() int {
 func Run(ctx context.Context, cache *qemu.Cache, bin []string, s Scenario, output io.Writer) *Outcome {
 	o := &Outcome{Scenario: s, Sections: map[string]Verdict{}}
 	start := time.Now()
+	// A guest unpacks each program into memory before it starts.
+	bin = slices.DeleteFunc(slices.Clone(bin), func(file string) bool { return tests[filepath.Base(file)] != "" || filepath.Base(file) == "rxprobe" })
 	job := qemu.Job{Script: s.script(), Bin: bin, Timeout: s.Timeout, Output: output}
 	res, err := cache.Boot(ctx, s.Machine, job)
 	o.Took = time.Since(start)

@@ -31,6 +31,7 @@ type Scenario struct {
 	Sink    string   `yaml:"sink"`    // receives in the guest, in the background, and says "ready" on stderr; rxtraffic recv on port 9000 when empty
 	Traffic []string `yaml:"traffic"` // all at once, until the end
 	BurnUs  float64  `yaml:"burn_us"` // burn per packet at eth0's ingress, 0 none
+	Probe   bool     `yaml:"probe"`   // a flow's round trips beside the facts: the documents before_probe and after_probe
 	// Meanwhile starts in the background with diagnose.
 	Meanwhile []string      `yaml:"meanwhile"`
 	Measure   time.Duration `yaml:"measure"`  // how long facts are taken, then diagnose looks; 4s when 0
