@@ -57,6 +57,7 @@ test-user: need-go ## the same tests as an ordinary user: what needs no privileg
 .PHONY: soak
 SOAK ?= 1h
 soak: need-go deps-run ## wear the agent for SOAK (1h): flaps, fights, rude clients, kill −9 (root)
+	@# On this kernel; make lab does it in a guest.
 	RXSTEER_SOAK=$(SOAK) $(GO) test -count=1 -timeout 24h -run TestSoak -v ./cmd/rxsteer
 
 .PHONY: lint
@@ -91,6 +92,7 @@ rxlab: need-go deps
 	@$(GO) build -o $(BIN)/rxlab ./lab/vm
 lab: rxlab ## every VM scenario, the kernel matrix, the map's truth, persist and kill -9, one table (long)
 	$(SUDO) $(BIN)/rxlab all
+	$(SUDO) $(BIN)/rxlab run -lasts $(SOAK) soak
 	$(MAKE) soak
 lab-ci: rxlab ## the part of the lab that CI runs: two kernels, igb and virtio
 	$(SUDO) $(BIN)/rxlab ci

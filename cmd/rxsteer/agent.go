@@ -45,10 +45,12 @@ type agentFlags struct {
 	set       func(flag string) bool // given on the command line
 }
 
+const agentName = "agent"
+
 func agentCommand(e *env) *cobra.Command {
 	var f agentFlags
 	c := &cobra.Command{
-		Use:   "agent [IFACE…]",
+		Use:   agentName + " [IFACE…]",
 		Short: "Measure all the time, serve the figures, and steer where the configuration says so",
 		Long: `Measure all the time and serve the figures at /metrics; docs/metrics.md lists
 them. /healthz answers 200 while samples arrive, /readyz also says what does not
@@ -168,6 +170,9 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		debug.SetGCPercent(50) // garbage up to half of what lives, not as much again: the agent is a guest here
 		boundMemory()
 	}
+	hup := make(chan os.Signal, 1) // from now on: it would end the process
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	log := slog.New(slog.NewTextHandler(e.stderr, nil))
 	c, err := e.readConfig(f)
 	if err != nil {
@@ -285,7 +290,7 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		if len(web.Pages) > 0 && s.Refused() == nil {
 			group.Go(func() error { return profiles.run(ctx, e, state) })
 		}
-		group.Go(func() error { return e.reloads(ctx, f, c, reload, hands, mine, state, log) })
+		group.Go(func() error { return e.reloads(ctx, hup, f, c, reload, hands, mine, state, log) })
 		for {
 			select {
 			case <-ctx.Done():
@@ -350,10 +355,7 @@ func watchdog(ctx context.Context, healthy func() error) error {
 }
 
 // reloads reads the configuration again on SIGHUP.
-func (e *env) reloads(ctx context.Context, f *agentFlags, old *control.Config, to chan<- *control.Config, hands *hands, mine *turn, state *agentState, log *slog.Logger) error {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
+func (e *env) reloads(ctx context.Context, hup <-chan os.Signal, f *agentFlags, old *control.Config, to chan<- *control.Config, hands *hands, mine *turn, state *agentState, log *slog.Logger) error {
 	state.reloaded(true)
 	for {
 		select {

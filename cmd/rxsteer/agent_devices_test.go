@@ -13,7 +13,7 @@ import (
 )
 
 // TestAgentSurvivesItsDevices: interfaces that come, change their queues, flap, are renamed, go and come back under
-// their name, and being stopped for a while, as in a suspend: the agent goes on, and its figures follow.
+// their name, being stopped for a while, as in a suspend, and SIGHUP: the agent goes on, and its figures follow.
 func TestAgentSurvivesItsDevices(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
@@ -89,6 +89,15 @@ func TestAgentSurvivesItsDevices(t *testing.T) {
 	was := value(t, scrape(), "rxsteer_samples_total")
 	await(t, "samples after it was stopped", func() bool { return value(t, scrape(), "rxsteer_samples_total") > was+2 })
 	await(t, "its health after it was stopped", func() bool { code, _ := get(t, client, url+"/healthz"); return code == 200 })
+
+	// SIGHUP is no end of it.
+	if err := os.WriteFile(config, []byte("mode: advise\ninterval: 1s\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the new mode", shows(`rxsteer_loop_mode{device="",mode="advise"} 1`, true))
 
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

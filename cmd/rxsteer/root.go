@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -93,7 +95,18 @@ Flags:
 // run executes the command line and returns the exit code.
 func run(ctx context.Context, e *env) int {
 	root := newRoot(e)
+	stop := func() {}
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		if c.Name() == agentName {
+			return // reads its configuration again
+		}
+		ctx, end := signal.NotifyContext(c.Context(), syscall.SIGHUP) // the terminal is gone
+		c.SetContext(ctx)
+		stop = end
+	}
 	cmd, err := root.ExecuteContextC(ctx)
+	ended := ctx.Err() != nil || cmd.Context().Err() != nil
+	stop()
 	if err == nil {
 		return exitOK
 	}
@@ -106,7 +119,7 @@ func run(ctx context.Context, e *env) int {
 			strings.HasPrefix(text, "required flag"), strings.Contains(text, "arg(s)"):
 			text = strings.TrimSpace(text)
 			err = &failure{exitUsage, errors.New(text), []string{"usage: " + cmd.UseLine(), cmd.CommandPath() + " --help shows how it is used"}}
-		case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		case ended && errors.Is(err, context.Canceled):
 			err = errors.New("interrupted; nothing was changed and nothing is left attached")
 		}
 	}

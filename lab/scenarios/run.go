@@ -80,6 +80,7 @@ func (s *Scenario) Setup(look string) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	b.WriteString(guestFunctions)
 	line("cd /share")
+	line("LASTS=%d", int(s.Lasts.Seconds()))
 	line("say set")
 	line("set -e")
 	for _, l := range s.Set {
@@ -205,7 +206,7 @@ func Run(ctx context.Context, cache *qemu.Cache, bin []string, s Scenario, outpu
 	start := time.Now()
 	// A guest unpacks each program into memory before it starts.
 	bin = slices.DeleteFunc(slices.Clone(bin), func(file string) bool { return tests[filepath.Base(file)] != "" || filepath.Base(file) == "rxprobe" })
-	job := qemu.Job{Script: s.script(), Bin: bin, Timeout: s.Timeout, Output: output}
+	job := qemu.Job{Script: s.script(), Bin: bin, Timeout: s.Timeout + s.Lasts, Output: output}
 	res, err := cache.Boot(ctx, s.Machine, job)
 	o.Took = time.Since(start)
 	if err != nil {

@@ -53,7 +53,9 @@ type Scenario struct {
 	Pending  map[string]string `yaml:"pending"`  // section → subject of the issue that brings it
 
 	Timeout time.Duration `yaml:"timeout"` // of the guest; 6m when 0
-	CI      bool          `yaml:"ci"`      // part of make check
+	// Lasts is seconds in $LASTS, for what goes on as long as one likes; the guest may take that much longer than Timeout.
+	Lasts time.Duration `yaml:"lasts"`
+	CI    bool          `yaml:"ci"` // part of make check
 }
 
 // sections are the parts of a judgement, in order.

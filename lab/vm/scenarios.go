@@ -71,6 +71,7 @@ func runScenarios(ctx context.Context, args []string) error {
 	set := flag.NewFlagSet("run", flag.ContinueOnError)
 	verbose := set.Bool("v", false, "print the guest's output while it runs")
 	out := set.String("out", "", "keep the files that each guest left below `DIR`")
+	lasts := set.Duration("lasts", 0, "`time` for a scenario that goes on as long as one likes (soak)")
 	if err := set.Parse(args); err != nil || set.NArg() == 0 {
 		return flag.ErrHelp
 	}
@@ -79,6 +80,9 @@ func runScenarios(ctx context.Context, args []string) error {
 		s, err := scenarios.Find(name)
 		if err != nil {
 			return &qemu.Failure{Code: 2, Line: err.Error()}
+		}
+		if *lasts > 0 && s.Lasts > 0 {
+			s.Lasts = *lasts
 		}
 		chosen = append(chosen, s)
 	}
