@@ -18,6 +18,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include <stdbool.h>
 #include "packet.h"
 #include "bucket.h"
 
@@ -52,6 +53,16 @@ struct {
 	__type(key, struct xdp_key);
 	__type(value, __u64);
 } xdps SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024); /* set by Go */
+	__type(key, struct drop_key);
+	__type(value, __u64);
+} drops SEC(".maps");
+
+/* Whether the tracepoint kfree_skb tells why (since Linux 5.17). Set by Go. */
+volatile const __u32 reasons;
 
 static const struct stage_stat no_stage;
 
@@ -465,14 +476,33 @@ int BPF_PROG(sock_recv_length, const struct sock *sk, int length, int flags)
 	return 0;
 }
 
+/* count adds one to what map has for a key with this CPU in it; false: there is no room.
+ * Process context and softirq may do so at once. */
+static __always_inline bool count(void *map, const void *key)
+{
+	const __u64 first = 1;
+	__u64 *n = bpf_map_lookup_elem(map, key);
+
+	if (!n)
+		return !bpf_map_update_elem(map, key, &first, BPF_NOEXIST);
+	__sync_fetch_and_add(n, 1);
+	return true;
+}
+
 SEC("tp_btf/kfree_skb")
 int BPF_PROG(kfree_skb, struct sk_buff *skb)
 {
 	struct packet_cpu *cpu = counting();
+	struct drop_key key = {.received = skb->skb_iif != 0,
+			       .cpu = bpf_get_smp_processor_id()};
 
 	if (!cpu)
 		return 0;
 	cpu->events.free++;
+	if (reasons)
+		key.reason = ctx[2];
+	if (!count(&drops, &key))
+		cpu->lost_drops++;
 	if (!find(skb))
 		return 0;
 	cpu->dropped++;
@@ -484,18 +514,13 @@ static __always_inline int xdp(const struct net_device *dev, enum xdp_outcome ou
 {
 	struct packet_cpu *cpu = counting();
 	struct xdp_key key = {.outcome = outcome, .cpu = bpf_get_smp_processor_id()};
-	const __u64 first = 1;
-	__u64 *count;
 
 	if (!cpu)
 		return 0;
 	cpu->events.xdp++;
 	key.netns = dev->nd_net.net->ns.inum;
 	key.ifindex = dev->ifindex;
-	count = bpf_map_lookup_elem(&xdps, &key);
-	if (count)
-		++*count; /* this CPU's, in its softirq */
-	else if (bpf_map_update_elem(&xdps, &key, &first, BPF_NOEXIST))
+	if (!count(&xdps, &key))
 		cpu->lost++;
 	return 0;
 }

@@ -49,6 +49,14 @@ struct xdp_key {
 	__u32 cpu;
 };
 
+/* Packets the kernel threw away, of those that its tracepoint tells. */
+struct drop_key {
+	__u32 reason;	/* enum skb_drop_reason; 0: the kernel tells none */
+	__u32 received; /* it had come to the protocol layer; 0: not yet, or is being sent
+			 */
+	__u32 cpu;
+};
+
 /* How often each program ran: what it cost. */
 struct packet_events {
 	__u64 gro; /* napi_gro_receive_entry, napi_gro_frags_entry */
@@ -76,7 +84,8 @@ struct packet_cpu {
 	__u64 unread;  /* samples freed on another way than by an application that read
 			  them */
 	__u64 lost;    /* stages for which stages or xdps have no room */
-	__u64 pad[7];
+	__u64 lost_drops; /* for whose reason drops has no room */
+	__u64 pad[6];
 };
 _Static_assert(sizeof(struct packet_cpu) % 64 == 0, "CPUs must not share cache lines");
 

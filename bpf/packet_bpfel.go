@@ -13,6 +13,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type packetDropKey struct {
+	_        structs.HostLayout
+	Reason   uint32
+	Received uint32
+	Cpu      uint32
+}
+
 type packetPacketCpu struct {
 	_           structs.HostLayout
 	Skip        uint32
@@ -24,7 +31,8 @@ type packetPacketCpu struct {
 	Dropped     uint64
 	Unread      uint64
 	Lost        uint64
-	Pad         [7]uint64
+	LostDrops   uint64
+	Pad         [6]uint64
 }
 
 type packetPacketEvents struct {
@@ -90,6 +98,7 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	packetMapDrops                 = "drops"
 	packetMapPacketCpus            = "packet_cpus"
 	packetMapStages                = "stages"
 	packetMapXdps                  = "xdps"
@@ -109,6 +118,7 @@ const (
 	packetVarByConsume             = "by_consume"
 	packetVarOn                    = "on"
 	packetVarRate                  = "rate"
+	packetVarReasons               = "reasons"
 )
 
 // loadPacket returns the embedded CollectionSpec for packet.
@@ -172,6 +182,7 @@ type packetProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type packetMapSpecs struct {
+	Drops      *ebpf.MapSpec `ebpf:"drops"`
 	PacketCpus *ebpf.MapSpec `ebpf:"packet_cpus"`
 	Stages     *ebpf.MapSpec `ebpf:"stages"`
 	Xdps       *ebpf.MapSpec `ebpf:"xdps"`
@@ -184,6 +195,7 @@ type packetVariableSpecs struct {
 	ByConsume *ebpf.VariableSpec `ebpf:"by_consume"`
 	On        *ebpf.VariableSpec `ebpf:"on"`
 	Rate      *ebpf.VariableSpec `ebpf:"rate"`
+	Reasons   *ebpf.VariableSpec `ebpf:"reasons"`
 }
 
 // packetObjects contains all objects after they have been loaded into the kernel.
@@ -206,6 +218,7 @@ func (o *packetObjects) Close() error {
 //
 // It can be passed to loadPacketObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetMaps struct {
+	Drops      *ebpf.Map `ebpf:"drops"`
 	PacketCpus *ebpf.Map `ebpf:"packet_cpus"`
 	Stages     *ebpf.Map `ebpf:"stages"`
 	Xdps       *ebpf.Map `ebpf:"xdps"`
@@ -213,6 +226,7 @@ type packetMaps struct {
 
 func (m *packetMaps) Close() error {
 	return _PacketClose(
+		m.Drops,
 		m.PacketCpus,
 		m.Stages,
 		m.Xdps,
@@ -226,6 +240,7 @@ type packetVariables struct {
 	ByConsume *ebpf.Variable `ebpf:"by_consume"`
 	On        *ebpf.Variable `ebpf:"on"`
 	Rate      *ebpf.Variable `ebpf:"rate"`
+	Reasons   *ebpf.Variable `ebpf:"reasons"`
 }
 
 // packetPrograms contains all programs after they have been loaded into the kernel.

@@ -411,3 +411,80 @@ func xDPOutcomesAreCounted(t testing.TB) {
 		t.Errorf("%d reached the stack", s.Count)
 	}
 }
+
+// A port that nobody listens on, and a socket that is full, are told apart by the running kernel's own names.
+func TestDropsHaveTheKernelsReasons(t *testing.T) { testnet.Undisturbed(t, dropsHaveTheKernelsReasons) }
+
+func dropsHaveTheKernelsReasons(t testing.TB) {
+	p := packets(t, Options{})
+	if p.reasons == nil {
+		t.Skip("this kernel's kfree_skb tells no reason (Linux 5.17 does)")
+	}
+	ns := testnet.New(t)
+	tap(t, ns, 1)
+	const n = 40
+	send := func(port int) {
+		err := ns.Do(func() error {
+			s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(s)
+			for range n {
+				// A port nobody listens on answers by ICMP, which the next send reports.
+				err := unix.Sendto(s, make([]byte, 512), 0, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}})
+				if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var port, full int
+	err := ns.Do(func() (err error) {
+		if full, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0); err != nil {
+			return err
+		}
+		t.Cleanup(func() { unix.Close(full) })
+		if err = unix.SetsockoptInt(full, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil { // the least there is: 2304 bytes
+			return err
+		}
+		if err = unix.Bind(full, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			return err
+		}
+		name, err := unix.Getsockname(full)
+		if err == nil {
+			port = name.(*unix.SockaddrInet4).Port
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropped := func(reason string) (sum uint64) {
+		c := packetCounters(t, p)
+		for i, k := range c.DropKeys {
+			if c.Reasons[k.Reason] == reason && k.Received != 0 {
+				sum += c.Drops[i]
+			}
+		}
+		return sum
+	}
+	for _, tc := range []struct {
+		reason string
+		port   int
+		least  uint64
+	}{{"NO_SOCKET", port ^ 1, n}, {"SOCKET_RCVBUFF", port, n - 10}} {
+		before := dropped(tc.reason)
+		send(tc.port)
+		// Others may drop as well: at least ours.
+		got := dropped(tc.reason) - before
+		if got < tc.least {
+			c := packetCounters(t, p)
+			t.Errorf("%d packets dropped for %s, want %d or more: %+v %v", got, tc.reason, tc.least, c.DropKeys, c.Drops)
+		}
+	}
+}

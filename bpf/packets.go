@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -18,6 +19,7 @@ type (
 	PacketCPU   = packetPacketCpu
 	XDPKey      = packetXdpKey
 	XDPOutcome  = packetXdpOutcome
+	DropKey     = packetDropKey
 )
 
 // Stages of a sampled packet's way: StageKey.Stage.
@@ -49,17 +51,24 @@ type Packets struct {
 	cpus    *ebpf.Map
 	stages  *ebpf.Map
 	xdps    *ebpf.Map
+	drops   *ebpf.Map
+	reasons map[uint32]string
 	cpuKeys []uint32 // scratch of Read
 }
 
 // PacketCounters is everything counted since LoadPackets. StageKeys[i] names
-// Stages[i] and XDPKeys[i] XDPs[i]; order means nothing. CPUs is indexed by CPU.
+// Stages[i], XDPKeys[i] XDPs[i] and DropKeys[i] Drops[i]; order means nothing. CPUs is indexed by CPU.
 type PacketCounters struct {
 	StageKeys []StageKey
 	Stages    []StageStat
 	XDPKeys   []XDPKey
 	XDPs      []uint64 // packets
-	CPUs      []PacketCPU
+	DropKeys  []DropKey
+	Drops     []uint64 // packets
+	// Reasons are the running kernel's names of DropKey.Reason, as in enum skb_drop_reason without SKB_DROP_REASON_;
+	// nil: it tells none.
+	Reasons map[uint32]string
+	CPUs    []PacketCPU
 }
 
 // LoadPackets loads the programs of level 2; nothing runs before Attach. Errors are as
@@ -92,6 +101,15 @@ func (p *Packets) load(spec *ebpf.CollectionSpec, opts Options, kernel *btf.Spec
 	}
 	spec.Maps[packetMapPacketCpus].MaxEntries = uint32(cpus)
 	spec.Maps[packetMapStages].MaxEntries = size(opts.Stages, DefaultStages)
+	spec.Maps[packetMapDrops].MaxEntries = uint32(max(1024, 16*cpus)) // few reasons come up on one host
+	if p.reasons = dropReasons(kernel); p.reasons != nil {
+		if err := spec.Variables[packetVarReasons].Set(uint32(1)); err != nil {
+			return fmt.Errorf("load BPF programs: %w", err)
+		}
+	} else if spec.Programs[packetProgKfreeSkb] != nil {
+		p.missing = append(p.missing, Hook{Name: packetProgKfreeSkb, Level: 2, Lost: "why the kernel dropped packets",
+			Why: "its tracepoint tells no reason on this kernel (Linux 5.17 does)"})
+	}
 	if err := p.set.load(spec, kernel); err != nil {
 		return err
 	}
@@ -101,7 +119,7 @@ func (p *Packets) load(spec *ebpf.CollectionSpec, opts Options, kernel *btf.Spec
 		}
 	}
 	p.cpus, p.stages = p.coll.Maps[packetMapPacketCpus], p.coll.Maps[packetMapStages]
-	p.xdps = p.coll.Maps[packetMapXdps]
+	p.xdps, p.drops = p.coll.Maps[packetMapXdps], p.coll.Maps[packetMapDrops]
 	p.cpuKeys = make([]uint32, cpus)
 	return nil
 }
@@ -114,6 +132,28 @@ func freesLate(kernel *btf.Spec) bool {
 		return false
 	}
 	return slices.ContainsFunc(udp.Members, func(m btf.Member) bool { return m.Name == "udp_prod_queue" })
+}
+
+// dropReasons are the names of what kfree_skb gives as its third argument, nil where it gives none.
+func dropReasons(kernel *btf.Spec) map[uint32]string {
+	var trace *btf.Typedef
+	var reasons *btf.Enum
+	if kernel.TypeByName("btf_trace_"+packetProgKfreeSkb, &trace) != nil || kernel.TypeByName("skb_drop_reason", &reasons) != nil {
+		return nil
+	}
+	pointer, _ := btf.UnderlyingType(trace).(*btf.Pointer)
+	if pointer == nil {
+		return nil
+	}
+	const reason = 3 // behind __data, skb, location
+	if f, ok := pointer.Target.(*btf.FuncProto); !ok || len(f.Params) <= reason || f.Params[reason].Name != "reason" {
+		return nil
+	}
+	names := make(map[uint32]string, len(reasons.Values))
+	for _, v := range reasons.Values {
+		names[uint32(v.Value)] = strings.TrimPrefix(v.Name, "SKB_DROP_REASON_")
+	}
+	return names
 }
 
 // SetRate has one packet in n sampled from now on; 0 means DefaultRate.
@@ -138,6 +178,10 @@ func (p *Packets) Read(c *PacketCounters) (err error) {
 	if c.XDPKeys, c.XDPs, err = readHash(p.xdps, c.XDPKeys[:0], c.XDPs[:0]); err != nil {
 		return fmt.Errorf("read XDP counters: %w", err)
 	}
+	if c.DropKeys, c.Drops, err = readHash(p.drops, c.DropKeys[:0], c.Drops[:0]); err != nil {
+		return fmt.Errorf("read drop counters: %w", err)
+	}
+	c.Reasons = p.reasons
 	return nil
 }
 

@@ -33,6 +33,7 @@ func Merge(samples ...*Sample) *Sample {
 	drivers := index[int, Driver]{}
 	stages := index[stageKey, Stage]{}
 	xdps := index[xdpKey, XDP]{}
+	drops := index[dropKey, Drop]{}
 	pacing := index[int, Pacing]{}
 	learned := index[linkKey, Link]{}
 	buckets := index[costKey, DeviceBuckets]{}
@@ -69,6 +70,9 @@ func Merge(samples ...*Sample) *Sample {
 		}
 		for i := range s.XDP {
 			xdps.at(s.XDP[i].key()).add(&s.XDP[i])
+		}
+		for i := range s.Drops {
+			drops.at(s.Drops[i].key()).add(&s.Drops[i])
 		}
 		for i := range s.Pacing {
 			pacing.at(s.Pacing[i].IRQ).add(&s.Pacing[i])
@@ -145,6 +149,9 @@ func Merge(samples ...*Sample) *Sample {
 	}
 	if len(xdps) > 0 {
 		m.XDP = xdps.sorted(compareXDPs)
+	}
+	if len(drops) > 0 {
+		m.Drops = drops.sorted(compareDrops)
 	}
 	if len(pacing) > 0 {
 		m.Pacing = pacing.sorted(func(a, b Pacing) int { return cmp.Compare(a.IRQ, b.IRQ) })

@@ -107,6 +107,7 @@ func Between(prev, cur *Reading, rxQueue func(netns uint64, ifindex int, napiID 
 			d.s.Level = 2
 			d.stages()
 			d.xdp()
+			d.drops()
 		}
 	}
 	for _, c := range d.cpus {

@@ -53,6 +53,9 @@ type Sample struct {
 	Flows   []Flow          `json:"flows,omitzero"`
 	// XDP is what XDP did at level 2, by device, outcome, CPU, as far as the kernel has tracepoints for it.
 	XDP []XDP `json:"xdp,omitempty"`
+	// Drops is what the kernel threw away at level 2 and why, by reason, place, CPU; counted while packets are followed
+	// (Cost.DutyPackets). Counters of devices, softnet and protocols count the same packets again.
+	Drops []Drop `json:"drops,omitempty"`
 	// Pacing is how interrupts followed one another, by IRQ; Learned what traffic has shown of the map, by device,
 	// NAPI. nil: no programs.
 	Pacing  []Pacing `json:"pacing,omitzero"`

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/rxsteer/rxsteer/bpf"
@@ -327,6 +328,7 @@ const (
 	LostReused      = "packet samples: merged by GRO or passed on to another device"
 	LostDropped     = "packet samples: dropped by the kernel"
 	LostUnread      = "packet samples: freed unread"
+	LostDrops       = "dropped packets: map of reasons full"
 )
 
 func (d *difference) lose(cause string, n uint64) {
@@ -442,6 +444,7 @@ func (d *difference) packetStages(add func(Stage)) {
 		d.lose(LostReused, now.Reused-was.Reused)
 		d.lose(LostDropped, now.Dropped-was.Dropped)
 		d.lose(LostUnread, now.Unread-was.Unread)
+		d.lose(LostDrops, now.LostDrops-was.LostDrops)
 	}
 }
 
@@ -504,6 +507,61 @@ func (d *difference) xdp() {
 		d.s.XDP = append(d.s.XDP, x)
 	}
 	slices.SortFunc(d.s.XDP, compareXDPs)
+}
+
+// Drop is packets that the kernel freed on one CPU for one reason.
+type Drop struct {
+	// Reason is the running kernel's name: "SOCKET_RCVBUFF", "NO_SOCKET"; its number where it has no name (those of
+	// a subsystem do not), "" where the kernel tells none.
+	Reason string `json:"reason"`
+	// Received: the packet had come to the protocol layer. Else it had not yet, or was being sent.
+	Received bool   `json:"received"`
+	CPU      int    `json:"cpu"`
+	Packets  uint64 `json:"packets"`
+}
+
+type dropKey struct {
+	reason   string
+	received bool
+	cpu      int
+}
+
+func (x *Drop) key() dropKey { return dropKey{x.Reason, x.Received, x.CPU} }
+
+func (x *Drop) add(o *Drop) {
+	n := x.Packets + o.Packets
+	*x = *o
+	x.Packets = n
+}
+
+func compareDrops(a, b Drop) int {
+	received := func(d Drop) int {
+		if d.Received {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(received(a), received(b)), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.CPU, b.CPU))
+}
+
+// drops lists what was thrown away.
+func (d *difference) drops() {
+	was := make(map[bpf.DropKey]uint64, len(d.prev.packets.DropKeys))
+	for i, k := range d.prev.packets.DropKeys {
+		was[k] = d.prev.packets.Drops[i]
+	}
+	for i, k := range d.cur.packets.DropKeys {
+		n := d.cur.packets.Drops[i] - was[k]
+		if n == 0 {
+			continue
+		}
+		x := Drop{Received: k.Received != 0, CPU: int(k.Cpu), Packets: n}
+		if names := d.cur.packets.Reasons; names != nil {
+			x.Reason = cmp.Or(names[k.Reason], strconv.FormatUint(uint64(k.Reason), 10))
+		}
+		d.s.Drops = append(d.s.Drops, x)
+	}
+	slices.SortFunc(d.s.Drops, compareDrops)
 }
 
 // names lists the devices of our namespace.

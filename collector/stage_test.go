@@ -32,9 +32,17 @@ func TestStagesAreDifferences(t *testing.T) {
 	raised := bpf.XDPKey{Netns: 1, Ifindex: 2, Outcome: bpf.XDPRaised, Cpu: 3}
 	prev.packets.XDPKeys, prev.packets.XDPs = []bpf.XDPKey{raised}, []uint64{5}
 	cur.packets.XDPKeys, cur.packets.XDPs = []bpf.XDPKey{raised}, []uint64{9}
+	full, later := bpf.DropKey{Reason: 6, Received: 1, Cpu: 3}, bpf.DropKey{Reason: 1 << 16, Cpu: 2}
+	prev.packets.DropKeys, prev.packets.Drops = []bpf.DropKey{full}, []uint64{5}
+	cur.packets.DropKeys, cur.packets.Drops = []bpf.DropKey{later, full}, []uint64{2, 9}
+	cur.packets.Reasons = map[uint32]string{6: "SOCKET_RCVBUFF"}
 	s := Between(prev, cur, nil)
 	if diff := cmp.Diff([]XDP{{Netns: 1, IfIndex: 2, Device: "eth0", Outcome: XDPRaised, CPU: 3, Packets: 4}}, s.XDP); diff != "" {
 		t.Errorf("XDP -want +got:\n%s", diff)
+	}
+	wantDrops := []Drop{{Reason: "SOCKET_RCVBUFF", Received: true, CPU: 3, Packets: 4}, {Reason: "65536", CPU: 2, Packets: 2}}
+	if diff := cmp.Diff(wantDrops, s.Drops); diff != "" {
+		t.Errorf("drops -want +got:\n%s", diff)
 	}
 	want := []Stage{
 		{Stage: GROToStack, Netns: 1, IfIndex: 2, Device: "eth0", RXQueue: 3, CPU: 1, FromCPU: 1, Count: 2, Sum: 2000},
@@ -50,7 +58,7 @@ func TestStagesAreDifferences(t *testing.T) {
 	if diff := cmp.Diff(map[string]uint64{LostOverwritten: 4, LostStages: 1}, s.Lost); diff != "" || s.Level != 2 {
 		t.Errorf("level %d, lost -want +got:\n%s", s.Level, diff)
 	}
-	if m := Merge(s, s); len(m.Stages) != 3 || m.Stages[1].Count != 14 || m.Stages[1].Hist[10] != 14 || m.XDP[0].Packets != 8 {
+	if m := Merge(s, s); len(m.Stages) != 3 || m.Stages[1].Count != 14 || m.Stages[1].Hist[10] != 14 || m.XDP[0].Packets != 8 || m.Drops[0].Packets != 8 {
 		t.Errorf("merged %+v", m.Stages)
 	}
 }
