@@ -46,10 +46,9 @@ type hands struct {
 	kept     []string     // transactions of this run, oldest first
 
 	writing sync.Mutex    // one transaction at a time
-	engine  *apply.Engine // open while a fast transaction is prepared or waits for its judgement
+	engine  *apply.Engine // open while a fast transaction waits for its judgement
 	pending string        // that transaction
 	wrote   time.Time     // when the first write of the one under way began
-	idle    *time.Timer
 }
 
 func (e *env) newHands(f *agentFlags, c *control.Config, ring *collector.Ring, s *collector.Sampler, state *agentState) (*hands, error) {
@@ -328,7 +327,6 @@ func (x *hands) Watch(ctx context.Context, a control.Action) *control.Window {
 		return w
 	}
 	rss.Table = w.Table
-	x.prepare(a)
 	b, err := x.sampler.Buckets(ctx, rss, a.For)
 	if err != nil {
 		w.Error = err.Error()
@@ -338,31 +336,6 @@ func (x *hands) Watch(ctx context.Context, a control.Action) *control.Window {
 	w.Buckets = b.Packets
 	x.buckets(b)
 	return w
-}
-
-// prepare opens the journal while buckets are counted: it reads the host, which takes as long. Unless a write
-// follows soon it is closed again: others want it, too.
-func (x *hands) prepare(a control.Action) {
-	if d, _ := x.config.Load().For(a.Device); d.Mode != control.Auto {
-		return
-	}
-	go func() {
-		x.writing.Lock()
-		defer x.writing.Unlock()
-		if x.engine != nil {
-			return
-		}
-		if err := x.open(nil, a.Device); err != nil {
-			return // the write tries again, and says so
-		}
-		x.idle = time.AfterFunc(2*time.Second, func() {
-			x.writing.Lock()
-			defer x.writing.Unlock()
-			if x.pending == "" {
-				x.shut()
-			}
-		})
-	}()
 }
 
 // open takes the journal's lock, and puts right what somebody left. Only the near devices are looked at for what the
@@ -386,10 +359,6 @@ func (x *hands) open(sample apply.Sampler, near ...string) error {
 
 // shut gives the journal's lock back.
 func (x *hands) shut() {
-	if x.idle != nil {
-		x.idle.Stop()
-		x.idle = nil
-	}
 	if x.engine != nil {
 		if err := x.engine.Close(); err != nil {
 			x.state.degrade("the journal", err.Error())
@@ -403,13 +372,14 @@ func (x *hands) shut() {
 func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 	x.writing.Lock()
 	defer x.writing.Unlock()
+	if a.Verb == control.Write && x.pending != "" { // its transaction stays open
+		return doneOf(nil, errors.New("another device's change is being judged"))
+	}
 	start := time.Now()
 	var res *apply.Result
 	var steps diagnose.Evidence
 	var err error
 	switch {
-	case a.Verb == control.Write && x.pending != "":
-		err = errors.New("another device's change is being judged")
 	case a.Verb == control.Write && a.Fast:
 		res, steps, err = x.begin(ctx, a)
 	case a.Verb == control.Write:
@@ -428,13 +398,9 @@ func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 		x.state.degrade("writing settings of "+a.Device, "")
 	}
 	done.Took, done.Steps = time.Since(start), steps
-	switch {
-	case done.Waits:
+	if done.Waits {
 		x.pending = done.TX
-		if x.idle != nil {
-			x.idle.Stop()
-		}
-	default:
+	} else {
 		x.shut()
 	}
 	if res != nil && res.State == apply.Kept {
@@ -448,10 +414,8 @@ func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 // begin makes a change of the fast path; steps is what took how long.
 func (x *hands) begin(ctx context.Context, a control.Action) (res *apply.Result, steps diagnose.Evidence, err error) {
 	start := time.Now()
-	if x.engine == nil {
-		if err := x.open(nil, a.Device); err != nil {
-			return nil, nil, err
-		}
+	if err := x.open(nil, a.Device); err != nil {
+		return nil, nil, err
 	}
 	opened := time.Now()
 	x.wrote = time.Time{}
@@ -465,7 +429,6 @@ func (x *hands) begin(ctx context.Context, a control.Action) (res *apply.Result,
 
 // apply makes a change of the slow path, which the transaction judges by samples of its own.
 func (x *hands) apply(ctx context.Context, a control.Action) (*apply.Result, error) {
-	x.shut()
 	samples, cancel := x.ring.Subscribe()
 	defer cancel()
 	m := &meter{samples: samples, ended: true, stop: func() {}}

@@ -333,7 +333,7 @@ func TestSoak(t *testing.T) {
 					refused++
 				}
 				mu.Unlock()
-				time.Sleep(40 * time.Millisecond)
+				time.Sleep(30 * time.Millisecond)
 			}
 		})
 	}

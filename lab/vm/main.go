@@ -2,7 +2,7 @@
 //
 //	rxlab prep [KERNEL…]                install tools, unpack kernels, build images
 //	rxlab boot [flags] --cmd STR|--script FILE [--bin FILE]…
-//	rxlab run [-v] SCENARIO…        run scenarios (lab/scenarios/*.yaml)
+//	rxlab run [-v] [-lasts TIME] SCENARIO…   run scenarios (lab/scenarios/*.yaml)
 //	rxlab list                      what there is
 //	rxlab matrix [KERNEL…]          BPF and attribution on each kernel and on this host
 //	rxlab truth [KERNEL NIC]        rxsteer status against ethtool and /proc in guests
@@ -33,7 +33,7 @@ const usage = `usage:
   rxlab prep [KERNEL…]   install tools, unpack kernels, build images
   rxlab boot [flags]     run a shell job in a guest (rxlab boot -h)
   rxlab list             the scenarios
-  rxlab run [-v] NAME…   run scenarios
+  rxlab run [-v] [-lasts TIME] NAME…   run scenarios; TIME is for soak
   rxlab matrix [KERNEL…] BPF objects, hooks and attribution on each kernel and on this host
   rxlab truth            rxsteer status against ethtool and /proc, each NIC on each kernel
   rxlab kill             kill -9 at random points of apply, on a real driver
