@@ -236,13 +236,52 @@ func TestLiveMoreFlowsThanRoom(t *testing.T) {
 	}
 }
 
+// bounded knows how many packets a window saw at least and at most: how many were sent is read within it and around it.
+type bounded struct {
+	SpreadPrograms
+	sent         *atomic.Int64
+	before, from int64 // it began
+	to, after    int64 // it was read last
+}
+
+func (p *bounded) begin(begin func() error) error {
+	before := p.sent.Load()
+	err := begin()
+	p.before, p.from = before, p.sent.Load()
+	return err
+}
+
+func (p *bounded) Attach() error { return p.begin(p.SpreadPrograms.Attach) }
+
+func (p *bounded) SetOn(on bool) error {
+	if !on {
+		return p.SpreadPrograms.SetOn(on)
+	}
+	return p.begin(func() error { return p.SpreadPrograms.SetOn(on) })
+}
+
+func (p *bounded) Read(c *bpf.SpreadCounters) error {
+	p.to = p.sent.Load()
+	err := p.SpreadPrograms.Read(c)
+	p.after = p.sent.Load()
+	return err
+}
+
 // TestLiveWindowOfBuckets asks for a window while Run is at it, as the closed loop does.
-func TestLiveWindowOfBuckets(t *testing.T) {
+func TestLiveWindowOfBuckets(t *testing.T) { testnet.Undisturbed(t, liveWindowOfBuckets) }
+
+func liveWindowOfBuckets(t testing.TB) {
 	ns := testnet.New(t)
 	dev := newTAP(t, ns, 2)
 	r := rss(t, ns, "rx0", 64, 2)
 	ring := NewRing(10)
-	s := New(Config{FS: ns.FS(), Level: 1, Interval: 20 * time.Millisecond, Ring: ring})
+	var sent atomic.Int64
+	var programs *bounded
+	s := New(Config{FS: ns.FS(), Level: 1, Interval: 20 * time.Millisecond, Ring: ring, LoadSpread: func(o bpf.SpreadOptions) (SpreadPrograms, error) {
+		p, err := loadSpread(o)
+		programs = &bounded{SpreadPrograms: p, sent: &sent}
+		return programs, err
+	}})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -267,6 +306,7 @@ func TestLiveWindowOfBuckets(t *testing.T) {
 				sender <- err
 				return
 			}
+			sent.Add(1)
 		}
 	}()
 	known := func() bool {
@@ -295,8 +335,12 @@ func TestLiveWindowOfBuckets(t *testing.T) {
 			t.Errorf("window %d: %s hash, %d packets in buckets of %d seen, %d ns, %v long", i, b.Hash, sum, b.Seen, ns64, b.Window)
 		}
 		t.Logf("window %d: %d packets, answered after %v", i, b.Seen, time.Since(begun))
+		const underway = 64 // at each end: sent and not yet polled, or polled and not yet counted here
+		if least, most := programs.to-programs.from-underway, programs.after-programs.before+underway; int64(b.Seen) < least || int64(b.Seen) > most {
+			t.Errorf("window %d: %d packets seen, %d to %d were sent", i, b.Seen, least, most)
+		}
 		switch {
-		case b.Seen > 0: // else a busy machine did not let the sender run
+		case b.Seen > 0: // else none was sent: a busy machine did not let the sender run
 			i++
 		case time.Now().After(deadline):
 			t.Fatalf("packets in %d windows only", i)
