@@ -156,38 +156,52 @@ func (f *applyFlags) options(e *env) apply.Options {
 	return o
 }
 
+// agree chooses the plan, shows it and asks; how says what is asked about its changes. Of a plan that has none it prints
+// none in JSON, and returns no plan.
+func (e *env) agree(ctx context.Context, h *hostRooms, f *applyFlags, args []string, asJSON bool, none any, how string) (*plan.Plan, *diagnose.Report, error) {
+	h.overhead = f.overhead
+	pl, report, err := e.choosePlan(ctx, h, f, args)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(pl.Changes) == 0 && asJSON {
+		return nil, nil, printJSON(e.stdout, none)
+	}
+	if len(pl.Changes) > 0 {
+		if err := f.tried(pl); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !asJSON {
+		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
+	}
+	if len(pl.Changes) == 0 {
+		return nil, nil, nil
+	}
+	if !asJSON {
+		fmt.Fprintln(e.stdout)
+	}
+	e.warn(ctx, h, pl)
+	if !f.yes {
+		if err := e.ask(plural(len(pl.Changes), "change") + how); err != nil {
+			return nil, nil, err
+		}
+	}
+	return pl, report, nil
+}
+
 func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bool) error {
 	h, err := e.openHost()
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	h.overhead = f.overhead
-	pl, report, err := e.choosePlan(ctx, h, f, args)
-	if err != nil {
+	none := applyDoc{Result: &apply.Result{State: apply.Planned, Why: "the plan has no changes", Steps: []apply.Step{}, Unasked: []apply.Unasked{}, Left: []apply.Left{}}}
+	pl, report, err := e.agree(ctx, h, f, args, asJSON, none, "")
+	if err != nil || pl == nil {
 		return err
 	}
-	if len(pl.Changes) == 0 {
-		if asJSON {
-			return printJSON(e.stdout, applyDoc{Result: &apply.Result{State: apply.Planned, Why: "the plan has no changes", Steps: []apply.Step{}, Unasked: []apply.Unasked{}, Left: []apply.Left{}}})
-		}
-		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
-		return nil
-	}
-	if err := f.tried(pl); err != nil {
-		return err
-	}
-	if !asJSON {
-		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
-		fmt.Fprintln(e.stdout)
-	}
-	e.warn(ctx, h, pl)
-	if !f.yes {
-		if err := e.ask(plural(len(pl.Changes), "change")); err != nil {
-			return err
-		}
-	}
-	m := &meter{ended: true, stop: func() {}}
+	m := &meter{ended: true}
 	var sample apply.Sampler // nil: no verdict
 	if f.duration > 0 {
 		sample = func(ctx context.Context, d time.Duration) (*collector.Sample, error) { return m.sample(ctx, d) }
@@ -351,16 +365,13 @@ func resultExit(r *apply.Result) error {
 // meter hands the samples of one running sampler to a transaction, so that programs are
 // attached once and not for each window. It keeps what was measured before and after.
 type meter struct {
-	sampler *collector.Sampler
-	samples <-chan *collector.Sample
-	stop    func()
-	done    chan error
-	ended   bool
-	err     error
-	phase   string
-	watch   *progress
-	before  []*collector.Sample
-	after   []*collector.Sample
+	*sampling
+	ended  bool
+	err    error
+	phase  string
+	watch  *progress
+	before []*collector.Sample
+	after  []*collector.Sample
 }
 
 func (e *env) openMeter(ctx context.Context, h *hostRooms, level attention, window time.Duration) (*meter, error) {
@@ -369,23 +380,14 @@ func (e *env) openMeter(ctx context.Context, h *hostRooms, level attention, wind
 			return nil, err
 		}
 	}
-	ring := collector.NewRing(1)
-	s := e.newSampler(h, level, window, ring)
-	samples, cancel := ring.Subscribe()
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	m := &meter{sampler: s, samples: samples, stop: func() { stop(); cancel() }, done: make(chan error, 1)}
-	go func() { m.done <- s.Run(running) }()
-	select {
-	case <-s.Ready():
-	case err := <-m.done:
-		m.ended = true
-		m.stop()
+	s, err := e.startSampler(context.WithoutCancel(ctx), h, level, window)
+	if err != nil {
 		return nil, err
 	}
-	if err := refused(s); err != nil && level > 0 {
-		return nil, errors.Join(err, m.close())
+	if err := refused(s.sampler); err != nil && level > 0 {
+		return nil, errors.Join(err, s.end())
 	}
-	return m, nil
+	return &meter{sampling: s}, nil
 }
 
 // judging is the level to judge at: one and the same before and after, or measuring itself would make the difference.
@@ -401,10 +403,9 @@ func judging(level attention, report *diagnose.Report) attention {
 
 // close ends the sampler; a second close does nothing.
 func (m *meter) close() error {
-	m.stop()
 	if !m.ended {
 		m.ended = true
-		m.err = <-m.done
+		m.err = m.end()
 	}
 	return m.err
 }
@@ -418,6 +419,7 @@ func (m *meter) sample(ctx context.Context, d time.Duration) (*collector.Sample,
 		case <-ctx.Done():
 			return nil, fmt.Errorf("measure: %w", ctx.Err())
 		case err := <-m.done:
+			m.stop()
 			m.ended = true
 			return nil, errors.Join(errors.New("measure: the sampler stopped"), err)
 		case s := <-m.samples:

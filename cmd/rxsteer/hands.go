@@ -431,7 +431,7 @@ func (x *hands) begin(ctx context.Context, a control.Action) (res *apply.Result,
 func (x *hands) apply(ctx context.Context, a control.Action) (*apply.Result, error) {
 	samples, cancel := x.ring.Subscribe()
 	defer cancel()
-	m := &meter{samples: samples, ended: true, stop: func() {}}
+	m := &meter{sampling: &sampling{samples: samples}, ended: true}
 	if err := x.open(m.sample); err != nil {
 		return nil, err
 	}

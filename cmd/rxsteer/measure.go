@@ -337,52 +337,72 @@ func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what s
 // stream hands out samples of a window each until the duration is covered. Level 1 that is
 // refused is an error: a person who did not ask for less should not get less.
 func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window time.Duration, what string, each func(*collector.Sample) error) error {
-	ring := collector.NewRing(1)
 	h.overhead = m.overhead
-	s := e.newSampler(h, m.level, window, ring)
-	samples, cancel := ring.Subscribe()
-	defer cancel()
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	done := make(chan error, 1)
-	go func() { done <- s.Run(running) }()
-	select {
-	case <-s.Ready():
-	case err := <-done:
+	s, err := e.startSampler(ctx, h, m.level, window)
+	if err != nil {
 		return err
 	}
-	if err := refused(s); err != nil && m.level != 0 {
-		stop()
-		return errors.Join(err, <-done)
+	if err := refused(s.sampler); err != nil && m.level != 0 {
+		return errors.Join(err, s.end())
 	}
 	p := e.newProgress(what, m.duration)
 	defer p.end()
 	for left := int((m.duration + window - 1) / window); left > 0; {
 		select {
-		case sample := <-samples:
+		case sample := <-s.samples:
 			p.step(sample)
 			if err := each(sample); err != nil {
-				stop()
-				return errors.Join(err, <-done)
+				return errors.Join(err, s.end())
 			}
 			left--
 		case <-p.tick():
 			p.draw()
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("measure for %v: %w", m.duration, ctx.Err()), <-done)
-		case err := <-done:
+			return errors.Join(fmt.Errorf("measure for %v: %w", m.duration, ctx.Err()), s.end())
+		case err := <-s.done:
+			s.stop()
 			if err == nil {
 				err = errors.New("measure: the sampler stopped early")
 			}
 			return err
 		}
 	}
-	if missed := cancel(); missed > 0 {
-		stop()
-		return errors.Join(fmt.Errorf("measure: %d samples came faster than they could be taken", missed), <-done)
+	if missed := s.unsubscribe(); missed > 0 {
+		return errors.Join(fmt.Errorf("measure: %d samples came faster than they could be taken", missed), s.end())
 	}
-	stop()
-	return <-done
+	return s.end()
+}
+
+// sampling is a sampler that counts, and what it hands out.
+type sampling struct {
+	sampler     *collector.Sampler
+	samples     <-chan *collector.Sample
+	unsubscribe func() uint64 // returns how many samples came faster than they were taken
+	stop        func()
+	done        chan error // what Run returned
+}
+
+// startSampler returns when it counts, or why it does not.
+func (e *env) startSampler(ctx context.Context, h *hostRooms, level attention, interval time.Duration) (*sampling, error) {
+	ring := collector.NewRing(1)
+	s := &sampling{sampler: e.newSampler(h, level, interval, ring), done: make(chan error, 1)}
+	s.samples, s.unsubscribe = ring.Subscribe()
+	running, cancel := context.WithCancel(ctx)
+	s.stop = func() { cancel(); s.unsubscribe() }
+	go func() { s.done <- s.sampler.Run(running) }()
+	select {
+	case <-s.sampler.Ready():
+		return s, nil
+	case err := <-s.done:
+		s.stop()
+		return nil, err
+	}
+}
+
+// end stops it and waits until nothing is attached any more.
+func (s *sampling) end() error {
+	s.stop()
+	return <-s.done
 }
 
 func (e *env) newSampler(h *hostRooms, level attention, interval time.Duration, ring *collector.Ring) *collector.Sampler {

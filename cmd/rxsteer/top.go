@@ -157,36 +157,26 @@ const (
 
 // run measures until ctx ends.
 func (w *watch) run(ctx context.Context, send func(tea.Msg)) error {
-	ring := collector.NewRing(1)
 	w.rooms.overhead = w.flags.overhead
-	s := w.newSampler(w.rooms, w.flags.level, w.interval, ring)
-	samples, cancel := ring.Subscribe()
-	defer cancel()
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	done := make(chan error, 1)
-	go func() { done <- s.Run(running) }()
-	select {
-	case <-s.Ready():
-	case err := <-done:
+	s, err := w.startSampler(ctx, w.rooms, w.flags.level, w.interval)
+	if err != nil {
 		return err
 	}
-	reduced := reducedText(s.Refused())
+	reduced := reducedText(s.sampler.Refused())
 	w.judged = w.now()
 	for {
 		select {
 		case <-ctx.Done():
-			stop()
-			return <-done
-		case err := <-done:
+			return s.end()
+		case err := <-s.done:
+			s.stop()
 			if err == nil && ctx.Err() == nil {
 				err = errors.New("measure: the sampler stopped early")
 			}
 			return err
-		case sample := <-samples:
+		case sample := <-s.samples:
 			if err := w.refresh(ctx, sample, send); err != nil {
-				stop()
-				return errors.Join(err, <-done)
+				return errors.Join(err, s.end())
 			}
 			st := w.states.last
 			linkNAPIs(st.NICs, sample)

@@ -94,35 +94,15 @@ func (e *env) trial(ctx context.Context, f *applyFlags, o apply.TrialOptions, ar
 		return err
 	}
 	defer h.close()
-	h.overhead = f.overhead
-	pl, report, err := e.choosePlan(ctx, h, f, args)
-	if err != nil {
+	none := &apply.TrialResult{Arms: []apply.Arm{}, Best: "baseline", Why: "the plan has no changes"}
+	pl, report, err := e.agree(ctx, h, f, args, asJSON, none, ", one after the other and together,")
+	if err != nil || pl == nil {
 		return err
-	}
-	if len(pl.Changes) == 0 {
-		if asJSON {
-			return printJSON(e.stdout, &apply.TrialResult{Arms: []apply.Arm{}, Best: "baseline", Why: "the plan has no changes"})
-		}
-		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
-		return nil
-	}
-	if err := f.tried(pl); err != nil {
-		return err
-	}
-	if !asJSON {
-		printPlan(e.stdout, pl, report, e.palette(), e.textWidth())
-		fmt.Fprintln(e.stdout)
-	}
-	e.warn(ctx, h, pl)
-	if !f.yes {
-		if err := e.ask(plural(len(pl.Changes), "change") + ", one after the other and together,"); err != nil {
-			return err
-		}
 	}
 	each := time.Duration(o.Rounds) * (time.Duration(o.Windows)*o.Window + o.Window/2)
 	p := e.newProgress("starting", time.Duration(steps(pl)+2)*each)
 	defer p.end()
-	m := &meter{ended: true, stop: func() {}}
+	m := &meter{ended: true}
 	engine, err := e.openEngine(ctx, h, f.stateDir, p.say, func(ctx context.Context, d time.Duration) (*collector.Sample, error) { return m.sample(ctx, d) })
 	if err != nil {
 		return err
