@@ -21,7 +21,7 @@ func (h *hostRooms) watched(named []string) []collector.RSS {
 	if len(names) == 0 {
 		return nil
 	}
-	s, err := h.machine.Snapshot(context.Background(), names...)
+	s, err := h.machine.Spreading(context.Background(), names...)
 	if err != nil {
 		return nil // one went away: the next interval is without it
 	}
@@ -39,5 +39,9 @@ func lookAtPackets(c *collector.Config, h *hostRooms) {
 	if c.Level >= 2 {
 		c.RSS = func() []collector.RSS { return h.watched(h.named) }
 		c.Sockets = sockdiag.Sockets
+		c.SocketsIn = func(netns string, limit int) (all []sockdiag.Socket, err error) {
+			err = sockdiag.In(netns, func() error { all, err = sockdiag.Sockets(limit); return err })
+			return all, err
+		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // inside opens a machine on the real kernel in a namespace of the test's own.
-func inside(t *testing.T, ns *testnet.NS) *knob.Machine {
+func inside(t testing.TB, ns *testnet.NS) *knob.Machine {
 	t.Helper()
 	var e *ethtool.Client
 	var n *netdev.Client
@@ -47,6 +47,54 @@ func pair(t *testing.T, queues int) (*testnet.NS, *knob.Machine) {
 		t.Fatal(err)
 	}
 	return b, inside(t, b)
+}
+
+// What Spreading reads is what a Snapshot says of the same settings.
+func TestSpreadingIsPartOfASnapshot(t *testing.T) {
+	_, m := pair(t, 2)
+	all, err := m.Snapshot(t.Context(), "b0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := m.Spreading(t.Context(), "b0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if part.Host != all.Host || len(part.Devices) != 1 || part.Devices[0].IfIndex != all.Devices[0].IfIndex {
+		t.Errorf("host %+v and devices %+v, want %+v and %+v", part.Host, part.Devices, all.Host, all.Devices)
+	}
+	if !part.Get(knob.Ref{Knob: knob.Features, Target: "b0"}).Known() {
+		t.Error("features are not known")
+	}
+	for _, s := range part.Settings {
+		if want := all.Get(s.Ref); !want.Equal(s.Value) && want.Known() {
+			t.Errorf("%s is %s, want %s", s.Ref, s.Value, want)
+		}
+	}
+	if _, err := m.Spreading(t.Context(), "none0"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of no device: %v", err)
+	}
+}
+
+func BenchmarkSpreading(b *testing.B) {
+	testnet.NeedRoot(b)
+	x, y := testnet.New(b), testnet.New(b)
+	if err := testnet.Connect(x, y, testnet.Veth{Queues: 64}); err != nil {
+		b.Fatal(err)
+	}
+	m := inside(b, y)
+	for name, read := range map[string]func() error{
+		"snapshot":  func() error { _, err := m.Snapshot(b.Context(), "b0"); return err },
+		"spreading": func() error { _, err := m.Spreading(b.Context(), "b0"); return err },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := read(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 var nic = flag.String("nic", "", "a device of this host: write each of its knobs and undo it (in a guest of the lab)")

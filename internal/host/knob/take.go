@@ -14,6 +14,24 @@ import (
 // namespace when none is named). It fails only when the host cannot be identified,
 // a named device does not exist or ctx ends; what cannot be read is unknown.
 func (m *Machine) Snapshot(ctx context.Context, devices ...string) (*Snapshot, error) {
+	return m.take(ctx, devices, m.listSysctls(), m.device)
+}
+
+// Spreading is a Snapshot of nothing but how devices spread packets over their queues: RSS, hash fields and features. It
+// takes a small part of the time, for who asks every second.
+func (m *Machine) Spreading(ctx context.Context, devices ...string) (*Snapshot, error) {
+	return m.take(ctx, devices, nil, func(name string) (Device, []Setting, error) {
+		d, err := m.identify(name)
+		if err != nil || m.c.Ethtool == nil {
+			return d, nil, err
+		}
+		rss, size := m.listRSS(name)
+		d.Table = size
+		return d, append(rss, m.listFeatures(name)...), nil
+	})
+}
+
+func (m *Machine) take(ctx context.Context, devices []string, settings []Setting, read func(device string) (Device, []Setting, error)) (*Snapshot, error) {
 	id, err := m.identity()
 	if err != nil {
 		return nil, fmt.Errorf("take snapshot: %w", err)
@@ -24,14 +42,14 @@ func (m *Machine) Snapshot(ctx context.Context, devices ...string) (*Snapshot, e
 			return nil, fmt.Errorf("take snapshot: %w", err)
 		}
 	}
-	s := &Snapshot{Version: SnapshotVersion, Taken: m.c.Now().UTC(), Host: id, Settings: m.listSysctls()}
+	s := &Snapshot{Version: SnapshotVersion, Taken: m.c.Now().UTC(), Host: id, Settings: settings}
 	names = slices.Clone(names)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("take snapshot: %w", err)
 		}
-		d, set, err := m.device(name)
+		d, set, err := read(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && len(devices) == 0:
 			continue // gone since the listing
@@ -86,16 +104,26 @@ func (m *Machine) deviceNames() ([]string, error) {
 	return out, nil
 }
 
-func (m *Machine) device(name string) (Device, []Setting, error) {
-	d := Device{Name: name, Driver: m.driver(name)}
+// identify tells which device a name is.
+func (m *Machine) identify(name string) (Device, error) {
+	d := Device{Name: name}
 	if !validDevice(name) {
-		return d, nil, fmt.Errorf("no such device: %w", fs.ErrNotExist)
+		return d, fmt.Errorf("no such device: %w", fs.ErrNotExist)
 	}
 	index, err := m.readText("/sys/class/net/" + name + "/ifindex")
 	if err != nil {
-		return d, nil, fmt.Errorf("no such device: %w", err)
+		return d, fmt.Errorf("no such device: %w", err)
 	}
+	d.Driver = m.driver(name)
 	d.IfIndex, _ = strconv.Atoi(index)
+	return d, nil
+}
+
+func (m *Machine) device(name string) (Device, []Setting, error) {
+	d, err := m.identify(name)
+	if err != nil {
+		return d, nil, err
+	}
 	if l, err := m.c.FS.Readlink("/sys/class/net/" + name + "/device"); err == nil {
 		d.Bus = l[strings.LastIndexByte(l, '/')+1:]
 	}
