@@ -218,7 +218,7 @@ func (s *Sampler) takeSpread(sample *Sample) {
 	}
 	slices.SortFunc(sample.Buckets, compareBuckets)
 	sample.Flows = got.top(sample.Interval, func(netns uint64, ifindex int) string { return names[costKey{netns, ifindex, 0}] })
-	s.owners.tell(sample.Flows, s.cfg.FS, s.cfg.Sockets, s.cfg.Now)
+	s.owners.tell(sample.Flows, &s.cfg)
 	for cause, n := range map[string]uint64{LostFlows: got.lost, ForgottenFlows: got.forgotten} {
 		if n > 0 {
 			if sample.Lost == nil {
@@ -583,6 +583,36 @@ func (b *DeviceBuckets) grow(f float64) {
 		up(&b.Classes[i].Bytes)
 	}
 	up(&b.Unhashed)
+}
+
+// Shares are the parts of the packets that each entry of the table carries, as well as the packets looked at tell: few of
+// them scatter more than their buckets do, and by so much each share is moved towards the mean of all (James and Stein).
+// trust is what is left of the differences, 1 for many packets. nil, 0: no packet was looked at.
+func (b *DeviceBuckets) Shares() (shares []float64, trust float64) {
+	var total float64
+	for _, n := range b.Packets {
+		total += float64(n)
+	}
+	if total == 0 || b.Seen == 0 {
+		return nil, 0
+	}
+	// Of those seen, as many as had a bucket. Each bucket's number scatters as a Poisson one does.
+	seen := float64(b.Seen) * total / (total + float64(b.Unhashed))
+	mean := 1 / float64(len(b.Packets))
+	shares = make([]float64, len(b.Packets))
+	var square float64
+	for i, n := range b.Packets {
+		shares[i] = float64(n) / total
+		square += (shares[i] - mean) * (shares[i] - mean)
+	}
+	trust = 1
+	if square > 0 {
+		trust = max(0, 1-max(float64(len(shares)-3), 1)*mean/seen/square)
+	}
+	for i := range shares {
+		shares[i] = mean + trust*(shares[i]-mean)
+	}
+	return shares, trust
 }
 
 // scale has the counts stand for the whole interval, of which Window was watched. Seen stays.

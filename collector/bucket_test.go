@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -417,6 +418,75 @@ func TestLiveOwnerOfAFlow(t *testing.T) {
 	}
 }
 
+// TestLiveOwnerInAnotherNamespace: a flow that is passed on to a container is that of the process there, over IPv4 and IPv6.
+func TestLiveOwnerInAnotherNamespace(t *testing.T) {
+	ns, container := testnet.New(t), testnet.New(t)
+	if err := errors.Join(container.IP("link", "set", "lo", "up"), container.Addr("lo", "10.9.2.2/32"), container.Addr("lo", "fd00::2/128")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := container.Command(ctx, exe, "-test.run", "^TestServesInAContainer$")
+	cmd.Env = append(os.Environ(), "RXSTEER_TEST_SERVES=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { stop(); cmd.Wait() }() // it is killed
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the container says %q, %v", line, err)
+	}
+	flows := make([]Flow, 2)
+	for i, to := range []string{"10.9.2.2:5000", "[fd00::2]:5000"} {
+		dst := netip.MustParseAddrPort(to)
+		flows[i] = Flow{Netns: ns.Inode(), Protocol: "udp", Source: netip.AddrPortFrom(dst.Addr().Prev(), 6000), Destination: dst, ConsumerCPU: -1}
+	}
+	c := New(Config{FS: ns.FS(),
+		Sockets: func(limit int) (all []sockdiag.Socket, err error) {
+			err = ns.Do(func() error { all, err = sockdiag.Sockets(limit); return err })
+			return all, err
+		},
+		SocketsIn: func(netns string, limit int) (all []sockdiag.Socket, err error) {
+			err = sockdiag.In(netns, func() error { all, err = sockdiag.Sockets(limit); return err })
+			return all, err
+		}}).cfg
+	var o ownerSource
+	o.tell(flows, &c)
+	for _, f := range flows {
+		if f.PID != cmd.Process.Pid || f.Process == "" {
+			t.Errorf("%v: owner %d %q, want %d", f.Destination, f.PID, f.Process, cmd.Process.Pid)
+		}
+	}
+	c.SocketsIn = nil
+	o, flows[0].PID = ownerSource{}, 0
+	if o.tell(flows[:1], &c); flows[0].PID != 0 {
+		t.Errorf("owner %d, but no other namespace was looked into", flows[0].PID)
+	}
+}
+
+// TestServesInAContainer is the process in the container of the test above.
+func TestServesInAContainer(t *testing.T) {
+	if os.Getenv("RXSTEER_TEST_SERVES") == "" {
+		return
+	}
+	for _, at := range []string{"10.9.2.2:5000", "[fd00::2]:5000"} {
+		conn, err := net.ListenPacket("udp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	fmt.Println("ready")
+	select {}
+}
+
 func TestOwnersCPUIsTakenOfSingleThreadsOnly(t *testing.T) {
 	stat := func(threads, cpu int) files {
 		return files{"/proc/7/stat": fmt.Sprintf("7 (a b) c) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 %d 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 %d 0 0\n", threads, cpu)}
@@ -578,3 +648,62 @@ type ratedPrograms struct {
 }
 
 func (p *ratedPrograms) SetRates(every, _ int) error { p.rates = append(p.rates, every); return nil }
+
+// TestSharesOfFewPackets: of few packets the shares are nearer to the truth than the counts are, of many they are the counts,
+// and a bucket that carries most of all stays that.
+func TestSharesOfFewPackets(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	const buckets = 128
+	truth := make([]float64, buckets)
+	for i := range truth {
+		truth[i] = (0.5 + float64(i%4)/3) / buckets // 0.5 to 1.5 times the mean
+	}
+	draw := func(truth []float64, n int) DeviceBuckets {
+		b := DeviceBuckets{Packets: make([]uint64, len(truth)), Rate: 8, Seen: uint64(n)}
+		for range n {
+			x, i := r.Float64(), 0
+			for ; i < len(truth)-1 && x >= truth[i]; i++ {
+				x -= truth[i]
+			}
+			b.Packets[i] += 8
+		}
+		return b
+	}
+	off := func(got []float64) (sum float64) {
+		for i := range got {
+			sum += (got[i] - truth[i]) * (got[i] - truth[i])
+		}
+		return sum
+	}
+	for _, n := range []int{100, 300, 1000, 100000} {
+		var raw, shrunk, trusted float64
+		const rounds = 50
+		for range rounds {
+			b := draw(truth, n)
+			counts := make([]float64, buckets)
+			for i, p := range b.Packets {
+				counts[i] = float64(p) / float64(8*n)
+			}
+			shares, trust := b.Shares()
+			raw, shrunk, trusted = raw+off(counts), shrunk+off(shares), trusted+trust/rounds
+		}
+		if shrunk > raw || n <= 300 && shrunk > raw/2 {
+			t.Errorf("%d packets: squares of errors %.3g of the shares, %.3g of the counts", n, shrunk, raw)
+		}
+		if n >= 100000 && trusted < 0.98 || n <= 100 && trusted > 0.5 {
+			t.Errorf("%d packets: %.2f of the differences are trusted", n, trusted)
+		}
+	}
+	elephant := make([]float64, buckets)
+	for i := range elephant {
+		elephant[i] = 0.3 / (buckets - 1)
+	}
+	elephant[7] = 0.7
+	b := draw(elephant, 200)
+	if shares, trust := b.Shares(); shares[7] < 0.6 || trust < 0.9 {
+		t.Errorf("an elephant of 0.7 is taken for %.2f, trust %.2f", shares[7], trust)
+	}
+	if shares, trust := (&DeviceBuckets{Packets: make([]uint64, 4)}).Shares(); shares != nil || trust != 0 {
+		t.Errorf("of no packets: %v, %v", shares, trust)
+	}
+}

@@ -93,8 +93,11 @@ func readNumber(fsys host.FS, path string) (uint64, error) {
 }
 
 // ownNetns is the inode in the link "net:[4026531840]", 0 not known.
-func ownNetns(fsys host.FS) uint64 {
-	link, err := fsys.Readlink("/proc/thread-self/ns/net")
+func ownNetns(fsys host.FS) uint64 { return netnsOf(fsys, "/proc/thread-self/ns/net") }
+
+// netnsOf is the inode of the network namespace that a file of /proc stands for, 0 not known.
+func netnsOf(fsys host.FS, file string) uint64 {
+	link, err := fsys.Readlink(file)
 	if err != nil {
 		return 0
 	}

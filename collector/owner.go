@@ -22,6 +22,7 @@ const (
 type ownerSource struct {
 	looked  time.Time
 	sockets map[socketKey]uint64 // inode
+	passed  map[socketKey]uint64 // of other network namespaces
 	owners  map[uint64]owner     // by inode
 }
 
@@ -37,35 +38,88 @@ type owner struct {
 	cpu  int // it last ran on, where it has a single thread; -1 which of its threads reads is not known
 }
 
-// tell fills ConsumerCPU, PID and Process of flows of the reader's own network namespace.
-func (o *ownerSource) tell(flows []Flow, fsys host.FS, list func(int) ([]sockdiag.Socket, error), now func() time.Time) {
-	if list == nil || len(flows) == 0 {
+// tell fills ConsumerCPU, PID and Process of flows that came to the reader's own network namespace.
+func (o *ownerSource) tell(flows []Flow, c *Config) {
+	if c.Sockets == nil || len(flows) == 0 {
 		return
 	}
-	if at := now(); o.looked.IsZero() || at.Sub(o.looked) >= ownersEvery {
-		o.looked, o.sockets, o.owners = at, nil, nil
-		all, err := list(mostSockets)
+	own := ownNetns(c.FS)
+	inodes := make([]uint64, len(flows))
+	find := func() (missing bool) {
+		for i := range flows {
+			if f := &flows[i]; f.Netns == own && inodes[i] == 0 {
+				inodes[i] = o.socket(f)
+				missing = missing || inodes[i] == 0
+			}
+		}
+		return missing
+	}
+	if at := c.Now(); o.looked.IsZero() || at.Sub(o.looked) >= ownersEvery {
+		o.looked, o.sockets, o.passed, o.owners = at, nil, nil, nil
+		all, err := c.Sockets(mostSockets)
 		if err != nil {
 			return // too many: flows are told without their owner
 		}
 		o.sockets = make(map[socketKey]uint64, len(all))
 		for _, s := range all {
-			o.sockets[socketKey{s.Protocol, plain(s.Local), plain(s.Remote)}] = s.Inode
+			o.sockets[keyOf(&s)] = s.Inode
+		}
+		if find() && c.SocketsIn != nil {
+			o.passed = passedOn(c, own, len(all))
 		}
 	}
-	own := ownNetns(fsys)
-	inodes := make([]uint64, len(flows))
-	for i := range flows {
-		if f := &flows[i]; f.Netns == own {
-			inodes[i] = o.socket(f)
-		}
-	}
-	o.find(fsys, inodes)
+	find()
+	o.find(c.FS, inodes)
 	for i := range flows {
 		if w, ok := o.owners[inodes[i]]; ok && w.pid > 0 {
 			flows[i].PID, flows[i].Process, flows[i].ConsumerCPU = w.pid, w.name, w.cpu
 		}
 	}
+}
+
+func keyOf(s *sockdiag.Socket) socketKey {
+	return socketKey{s.Protocol, plain(s.Local), plain(s.Remote)}
+}
+
+// mostNamespaces bounds how many others are looked into.
+const mostNamespaces = 256
+
+// passedOn is the sockets of other network namespaces that are bound to an address of their own: what the reader's host
+// passes on to such an address ends there. Two namespaces may have one address; whose packets they are is then not told.
+func passedOn(c *Config, own uint64, known int) map[socketKey]uint64 {
+	processes, err := c.FS.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	sockets, seen := map[socketKey]uint64{}, map[uint64]bool{own: true}
+	for _, p := range processes {
+		if _, err := strconv.Atoi(p.Name()); err != nil {
+			continue
+		}
+		file := "/proc/" + p.Name() + "/ns/net"
+		netns := netnsOf(c.FS, file)
+		if netns == 0 || seen[netns] {
+			continue
+		}
+		seen[netns] = true
+		all, err := c.SocketsIn(file, mostSockets-known)
+		if err != nil {
+			continue // gone, not ours to enter, or too many
+		}
+		known += len(all)
+		for _, s := range all {
+			if k := keyOf(&s); !k.local.Addr().IsUnspecified() && !k.local.Addr().IsLoopback() {
+				if _, twice := sockets[k]; twice {
+					s.Inode = 0
+				}
+				sockets[k] = s.Inode
+			}
+		}
+		if len(seen) > mostNamespaces {
+			break
+		}
+	}
+	return sockets
 }
 
 // plain is an address as a packet has it: IPv4 of a socket for both families as IPv4.
@@ -83,6 +137,11 @@ func (o *ownerSource) socket(f *Flow) uint64 {
 			if inode := o.sockets[socketKey{f.Protocol, netip.AddrPortFrom(local, f.Destination.Port()), remote}]; inode != 0 {
 				return inode
 			}
+		}
+	}
+	for _, remote := range []netip.AddrPort{f.Source, netip.AddrPortFrom(any4, 0), netip.AddrPortFrom(any6, 0)} {
+		if inode := o.passed[socketKey{f.Protocol, f.Destination, remote}]; inode != 0 {
+			return inode
 		}
 	}
 	return 0

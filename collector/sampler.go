@@ -52,6 +52,9 @@ type Config struct {
 	FlowRate int
 	// Sockets lists sockets, as sockdiag.Sockets does, to tell whose a flow is; nil: not told.
 	Sockets func(limit int) ([]sockdiag.Socket, error)
+	// SocketsIn lists those of the network namespace of a file such as /proc/PID/ns/net: a flow that is passed on to a
+	// container ends there. nil: none but Sockets'.
+	SocketsIn func(netns string, limit int) ([]sockdiag.Socket, error)
 	// LoadSpread loads the programs for buckets; nil means those of package bpf.
 	LoadSpread func(bpf.SpreadOptions) (SpreadPrograms, error)
 	// PacketRate has one packet in so many timed at level 2; 0 means bpf.DefaultRate.

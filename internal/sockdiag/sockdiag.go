@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -88,6 +90,26 @@ func Sockets(limit int) ([]Socket, error) {
 		}
 	}
 	return out, nil
+}
+
+// In runs list in the network namespace of a file such as /proc/PID/ns/net, on a thread of its own that ends with it. It
+// needs CAP_SYS_ADMIN.
+func In(netns string, list func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: no other goroutine may run in that namespace
+		f, err := os.Open(netns)
+		if err == nil {
+			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+			f.Close() //nolint:errcheck // nothing was written
+		}
+		if err != nil {
+			done <- fmt.Errorf("enter network namespace: %w", err)
+			return
+		}
+		done <- list()
+	}()
+	return <-done
 }
 
 // dump adds what a request lists. A socket of its own lets a dump be broken off.

@@ -29,6 +29,8 @@ const (
 	// agrees is the part of the packets that must have come to the queue the table names for their bucket, for
 	// the loads of buckets to be believed.
 	agrees = 0.8
+	// trusted is how much of the differences between buckets must be more than chance for nothing to be said of it.
+	trusted = 0.9
 	// unplaced is where the IDs of CPUs begin that stand for those not known.
 	unplaced = 1 << 20
 	// solveFor bounds the search; its budget of steps ends it long before.
@@ -187,17 +189,17 @@ func (m *maker) loads(s *steered, count []int) {
 		s.counted = true
 		// A packet is taken to cost the same in every queue: what one costs less in a busy queue now comes of its
 		// batches, which follow the load when buckets move.
-		var packets uint64
-		for _, n := range d.Packets {
-			packets += n
-		}
 		if total == 0 {
 			total = 1 // no receive time was measured: parts of all
 		}
-		for b, n := range d.Packets {
-			s.buckets[b] = float64(n) / float64(max(packets, 1)) * total
+		shares, trust := d.Shares()
+		for b, share := range shares {
+			s.buckets[b] = share * total
 		}
 		s.known = fmt.Sprintf("the load of each bucket was measured (%d packets, %s)", d.Seen, map[string]string{collector.HashNIC: "the NIC's own hash", collector.HashExact: "hashed with the NIC's key"}[d.Hash])
+		if trust < trusted {
+			s.known += fmt.Sprintf("; so few tell little: %.0f %% of what they differ is taken for chance", 100*(1-trust))
+		}
 		return
 	}
 	for b, q := range s.table {
