@@ -281,9 +281,10 @@ func conditions(release string) []string {
 		strings.Join(even, ", ") + ". *hottest/mean*, mice and drops are of the last seconds. *Mice*: round trips of eight",
 		"probe flows, the same ports for each arm; the median of their medians, and the worst of their 99th and 99.9th percentiles (175",
 		"probes each: the latter is the slowest). *Moves*: buckets + vectors, as seen in the table and in smp_affinity. *Own CPU* of",
-		"what the arm runs, in the guest. irqbalance looks every two seconds (its default is ten). *rxsteer* is `plan` for three",
-		"seconds and `apply`. *auto* is an agent that was started before and may steer from then on; it may take half a CPU",
-		"(an emulated card's counters take a hundred times as long to read as a real one's).",
+		"what the arm runs, in the guest. *Drops*: of what the sender gave the emulated card, what no socket got. irqbalance looks",
+		"every two seconds (its default is ten). *rxsteer* is `plan` for three seconds and `apply`. *auto* is an agent that was",
+		"started before and may steer from then on; it may take half a CPU (an emulated card's counters take a hundred times as",
+		"long to read as a real one's).",
 		"RSS++ is the greedy of `lab/rsspp` every half second with a vector per CPU, as its program has it.",
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -183,7 +182,6 @@ func (s *settings) changed(o *settings) (buckets, vectors int) {
 type counters struct {
 	processed []uint64 // packets by CPU, softnet_stat
 	delivered uint64   // UDP datagrams
-	drops     uint64   // of the device, of the backlog, of sockets
 }
 
 func (c *counters) minus(o *counters) []uint64 {
@@ -205,27 +203,15 @@ func (h *host) counters() (*counters, error) {
 		if len(f) < 13 {
 			return nil, fmt.Errorf("parse softnet_stat: %d columns", len(f))
 		}
-		var v [3]uint64
-		for i, k := range []int{0, 1, 12} { // processed, dropped, CPU
+		var v [2]uint64
+		for i, k := range []int{0, 12} { // processed, CPU
 			if v[i], err = strconv.ParseUint(f[k], 16, 32); err != nil {
 				return nil, err
 			}
 		}
-		if int(v[2]) < h.cpus {
-			c.processed[v[2]] = v[0]
+		if int(v[1]) < h.cpus {
+			c.processed[v[1]] = v[0]
 		}
-		c.drops += v[1]
-	}
-	for _, name := range []string{"rx_dropped", "rx_missed_errors", "rx_fifo_errors"} {
-		text, err := os.ReadFile(filepath.Join("/sys/class/net", h.dev, "statistics", name))
-		if err != nil {
-			return nil, err
-		}
-		v, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		c.drops += v
 	}
 	if text, err = os.ReadFile("/proc/net/snmp"); err != nil {
 		return nil, err
@@ -241,17 +227,11 @@ func (h *host) counters() (*counters, error) {
 			continue
 		}
 		for i, name := range names {
-			if name != "InDatagrams" && name != "RcvbufErrors" {
+			if name != "InDatagrams" {
 				continue
 			}
-			v, err := strconv.ParseUint(f[i], 10, 64)
-			if err != nil {
+			if c.delivered, err = strconv.ParseUint(f[i], 10, 64); err != nil {
 				return nil, err
-			}
-			if name == "InDatagrams" {
-				c.delivered = v
-			} else {
-				c.drops += v
 			}
 		}
 	}
@@ -268,7 +248,10 @@ func ownCPU() (time.Duration, error) {
 type probed struct {
 	p50, p99, p999 time.Duration
 	lost           int // mice of which nothing came back
-	err            error
+	// Packets per second that the sender's side gave its device meanwhile, and that sockets got. What the emulated card has no
+	// descriptor for is dropped before it, and counted by nobody in the guest.
+	offered, delivered float64
+	err                error
 }
 
 var requests = 1000 // above those of the lab's shell functions
@@ -282,10 +265,27 @@ const (
 
 // probe sends mice from the sender's side and takes their round trips: the median of their medians and the worst of
 // their 99th and 99.9th percentiles.
+func (h *host) probe(ctx context.Context, d time.Duration) probed {
+	was, err := h.counters()
+	if err != nil {
+		return probed{err: err}
+	}
+	began := time.Now()
+	p := probe(ctx, d)
+	is, err := h.counters()
+	if err != nil {
+		return probed{err: err}
+	}
+	p.delivered = float64(is.delivered-was.delivered) / time.Since(began).Seconds()
+	return p
+}
+
 func probe(ctx context.Context, d time.Duration) probed {
 	requests++
 	base := fmt.Sprintf("/share/req/%d", requests)
-	cmd := fmt.Sprintf("for i in $(seq 0 %d); do rxtraffic probe --to 10.77.0.2:9001 --src-port $((%d+i)) --rate %d --for %v --json & done; wait\n", mice-1, micePort, miceRate, d)
+	// Of /proc/net/dev: sent, and dropped because the guest took none.
+	const sent = `sent() { echo "sent $(date +%s.%N) $(sed 's/:/ /' /proc/net/dev | awk 'NR > 2 && $1 != "lo" {n += $11 + $13} END {print n}')"; }; sent; `
+	cmd := sent + fmt.Sprintf("for i in $(seq 0 %d); do rxtraffic probe --to 10.77.0.2:9001 --src-port $((%d+i)) --rate %d --for %v --json & done; wait; sent\n", mice-1, micePort, miceRate, d)
 	if err := os.WriteFile(base+".new", []byte(cmd), 0o644); err != nil {
 		return probed{err: err}
 	}
@@ -309,11 +309,20 @@ func probe(ctx context.Context, d time.Duration) probed {
 	return summary(text)
 }
 
-// summary reads a JSON document of rxtraffic probe per mouse.
+// summary reads a JSON document of rxtraffic probe per mouse between two lines of what was sent until when.
 func summary(text []byte) probed {
 	var p50 []time.Duration
 	var out probed
+	var at, sent []float64
 	for line := range bytes.Lines(text) {
+		if doc, ok := bytes.CutPrefix(line, []byte("sent ")); ok {
+			var when, n float64
+			if _, err := fmt.Sscan(string(doc), &when, &n); err != nil {
+				return probed{err: fmt.Errorf("parse %q: %w", line, err)}
+			}
+			at, sent = append(at, when), append(sent, n)
+			continue
+		}
 		var r struct {
 			RTT traffic.Summary `json:"rtt"`
 		}
@@ -327,6 +336,10 @@ func summary(text []byte) probed {
 		p50 = append(p50, r.RTT.P50)
 		out.p99, out.p999 = max(out.p99, r.RTT.P99), max(out.p999, r.RTT.P999)
 	}
+	if len(at) != 2 || at[1] <= at[0] {
+		return probed{err: fmt.Errorf("probe: what was sent is not told: %s", text)}
+	}
+	out.offered = (sent[1] - sent[0]) / (at[1] - at[0])
 	if n := len(p50) + out.lost; n != mice {
 		return probed{err: fmt.Errorf("probe: %d mice reported, want %d: %s", n, mice, text)}
 	}

@@ -329,7 +329,7 @@ func (h *host) measure(ctx context.Context, row *outcome.Row, start *settings, a
 		if a.ends && finished || evenFor >= settled || now.Sub(began) >= act {
 			row.CutOff = a.ends && !finished
 			judgedFrom, until = end, now.Add(window)
-			go func() { probes <- probe(ctx, window-time.Second) }()
+			go func() { probes <- h.probe(ctx, window-time.Second) }()
 		}
 	}
 	stop()
@@ -344,9 +344,9 @@ func (h *host) measure(ctx context.Context, row *outcome.Row, start *settings, a
 	}
 	row.Hottest, row.Mean = outcome.Shares(end.minus(judgedFrom))
 	row.Balanced = outcome.BalancedAfter(loads, even)
-	row.Packets = end.delivered - judgedFrom.delivered
-	row.Drops = end.drops - judgedFrom.drops
 	p := <-probes
+	row.Packets = uint64(p.delivered)
+	row.Drops = uint64(max(0, p.offered-p.delivered))
 	row.P50, row.P99, row.P999, row.MiceLost = p.p50, p.p99, p.p999, p.lost
 	return p.err
 }

@@ -25,8 +25,8 @@ type Row struct {
 	P99         time.Duration `json:"p99_ns"`       // of the slowest mouse
 	P999        time.Duration `json:"p999_ns"`      // of the slowest mouse
 	MiceLost    int           `json:"mice_lost"`    // of which no probe came back
-	Packets     uint64        `json:"packets"`      // delivered at the end
-	Drops       uint64        `json:"drops"`        // at the end: device, backlog, sockets
+	Packets     uint64        `json:"packets"`      // delivered per second at the end
+	Drops       uint64        `json:"drops"`        // of those offered, per second: of the card, the device, backlog, sockets
 	BucketMoves int           `json:"bucket_moves"` // seen in the table
 	VectorMoves int           `json:"vector_moves"` // seen in smp_affinity
 	OwnCPU      time.Duration `json:"own_cpu_ns"`

@@ -96,7 +96,7 @@ var columns = []column{
 	{"mice p50", func(r Row) float64 { return starved(r, r.P50) }, 0.2, inMs, []reason{unchanged, declined, paid}},
 	{"mice p99", func(r Row) float64 { return starved(r, r.P99) }, 1, inMs, []reason{unchanged, declined, paid}},
 	{"mice p99.9", func(r Row) float64 { return starved(r, r.P999) }, 1, inMs, []reason{unchanged, declined, paid}},
-	{"drops", lost, 0.001, func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }, []reason{unchanged, declined, paid}},
+	{"drops", lost, 0.02, func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }, []reason{unchanged, declined, paid}},
 	{"moves", moves, 0, func(v float64) string { return fmt.Sprintf("%.0f", v) }, []reason{idle}},
 	{"own CPU", func(r Row) float64 { return r.OwnCPU.Seconds() }, 0.05, func(v float64) string { return fmt.Sprintf("%.2f s", v) }, []reason{idle,
 		{func(a, _, _ Row) bool { return a.OwnCPU > time.Second },
