@@ -54,11 +54,10 @@ func Profile(ctx context.Context, cfg ProfileConfig, d time.Duration) (_ *profil
 	defer func() { err = errors.Join(err, p.Close()) }()
 	began := time.Now()
 	budget := profileBudget{share: cfg.Overhead, period: p.Period()}
-	took, err := budget.run(ctx, p, cfg.FS, d)
+	took, all, err := budget.run(ctx, p, cfg.FS, d)
 	if err != nil {
 		return nil, err
 	}
-	all := time.Since(began)
 	counts, err := p.Read()
 	if err != nil {
 		return nil, err
@@ -68,7 +67,7 @@ func Profile(ctx context.Context, cfg ProfileConfig, d time.Duration) (_ *profil
 	prof := buildProfile(counts, symbols, profileFacts{
 		began: began, took: took, period: p.Period(), own: ownNetns(cfg.FS), rxQueue: cfg.RXQueue, noSymbols: why, kernel: kernelRelease(cfg.FS),
 	})
-	if took < all*98/100 {
+	if took < all {
 		prof.Comments = append(prof.Comments, fmt.Sprintf("rxsteer: sampled in %.1f of %.1f s: there are so many softirqs that more would take above %.3g %% of a CPU", took.Seconds(), all.Seconds(), 100*cfg.Overhead))
 	}
 	return prof, ctx.Err()

@@ -67,10 +67,11 @@ func (b *profileBudget) charge(now *procfs.Softirqs, dt time.Duration, attached 
 	return owed
 }
 
-// run has p sample for d, or until ctx ends, in as many windows as the budget allows: how long they were together.
-func (b *profileBudget) run(ctx context.Context, p ticker, fsys host.FS, d time.Duration) (watched time.Duration, err error) {
+// run has p sample for d, or until ctx ends, in as many windows as the budget allows: how long they were together, and
+// of what time. These are the same where the budget was never spent.
+func (b *profileBudget) run(ctx context.Context, p ticker, fsys host.FS, d time.Duration) (watched, of time.Duration, err error) {
 	if err := p.Start(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	attached := true
 	begun := time.Now()
@@ -98,11 +99,11 @@ func (b *profileBudget) run(ctx context.Context, p ticker, fsys host.FS, d time.
 		const file = "/proc/softirqs"
 		text, err := fsys.ReadFile(file)
 		if err != nil {
-			return 0, errors.Join(fmt.Errorf("count what a profile costs: %w", err), p.Stop())
+			return 0, 0, errors.Join(fmt.Errorf("count what a profile costs: %w", err), p.Stop())
 		}
 		softirqs, err := procfs.ParseSoftirqs(file, text)
 		if err != nil {
-			return 0, errors.Join(fmt.Errorf("count what a profile costs: %w", err), p.Stop())
+			return 0, 0, errors.Join(fmt.Errorf("count what a profile costs: %w", err), p.Stop())
 		}
 		owed := b.charge(softirqs, now.Sub(at), attached)
 		at = now
@@ -116,11 +117,12 @@ func (b *profileBudget) run(ctx context.Context, p ticker, fsys host.FS, d time.
 			err = p.Start()
 		}
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
+	ended := time.Now()
 	if attached {
-		watched += time.Since(since)
+		watched += ended.Sub(since)
 	}
-	return watched, p.Stop()
+	return watched, ended.Sub(begun), p.Stop()
 }
