@@ -48,11 +48,11 @@ check: need-go deps lint generate-check test-user test fuzz-short lab-ci ## ever
 .PHONY: test
 test: need-go deps-test ## all tests; as root the real kernel takes part, and an unexplained skip fails
 	@# One package at a time: a rig that floods a CPU's backlog would take packets from another's.
-	set -o pipefail; { $(GO) test -p 1 -timeout 30m -json ./... && $(GO) -C deploy test -p 1 -json ./...; } | $(GO) run ./lab/testreport -skips .ci/skips
+	set -o pipefail; { $(GO) test -p 1 -timeout 30m -json ./... && $(GO) -C deploy test -p 1 -timeout 30m -json ./...; } | $(GO) run ./lab/testreport -skips .ci/skips
 
 .PHONY: test-user
 test-user: need-go ## the same tests as an ordinary user: what needs no privilege passes, the rest names what it needs
-	set -o pipefail; $(GO) test -json -exec '$(CURDIR)/.ci/as-user' ./... | $(GO) run ./lab/testreport -skips .ci/skips-user
+	set -o pipefail; $(GO) test -timeout 30m -json -exec '$(CURDIR)/.ci/as-user' ./... | $(GO) run ./lab/testreport -skips .ci/skips-user
 
 .PHONY: soak
 SOAK ?= 1h
@@ -96,7 +96,7 @@ lab: rxlab ## every VM scenario, the kernel matrix, the map's truth, persist and
 	$(MAKE) soak
 lab-ci: rxlab ## the part of the lab that CI runs: two kernels, igb and virtio
 	$(SUDO) $(BIN)/rxlab ci
-	$(SUDO) $(GO) test -tags lab -count=1 ./lab/vm/qemu
+	$(SUDO) $(GO) test -tags lab -count=1 -timeout 30m ./lab/vm/qemu
 lab-matrix: rxlab ## BPF objects, hooks and attribution on four kernels
 	$(SUDO) $(BIN)/rxlab matrix
 lab-list: rxlab ## the scenarios

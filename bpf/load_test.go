@@ -32,7 +32,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // in every softirq, poll or interrupt.
 func TestInstructionCounts(t *testing.T) {
 	var got strings.Builder
-	for _, object := range []func() (*ebpf.CollectionSpec, error){loadRx, loadPacket, loadSpread} {
+	for _, object := range []func() (*ebpf.CollectionSpec, error){loadRx, loadPacket, loadSpread, loadProfile} {
 		spec, err := object()
 		if err != nil {
 			t.Fatal(err)

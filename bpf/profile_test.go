@@ -2,45 +2,13 @@ package bpf
 
 import (
 	"errors"
-	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rxsteer/rxsteer/internal/host"
 	"github.com/rxsteer/rxsteer/internal/testnet"
 )
-
-// TestProfileInstructionCounts: see TestInstructionCounts.
-func TestProfileInstructionCounts(t *testing.T) {
-	spec, err := loadProfile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
-		fmt.Fprintf(&got, "%-22s %d\n", name, len(spec.Programs[name].Instructions))
-	}
-	golden := filepath.Join("testdata", "instructions-profile.golden")
-	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("instructions per program, -want +got (go test ./bpf -update accepts them):\n%s", diff)
-	}
-}
 
 // profiled samples for d while frames come in on CPU 0.
 func profiled(t testing.TB, opts ProfileOptions, d time.Duration) *ProfileCounts {

@@ -556,6 +556,28 @@ func interrupts(t testing.TB) *procfs.Interrupts {
 	return s
 }
 
+// disk returns what has a disk interrupt, by fsync.
+func disk(t testing.TB) (interrupt func()) {
+	t.Helper()
+	// Here and not in /tmp, which may be memory; without a name nothing is left behind.
+	file, err := os.CreateTemp(".", "fsync")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	if err := os.Remove(file.Name()); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if _, err := file.WriteAt([]byte("x"), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestInterruptsMatchTheKernels(t *testing.T) { testnet.Undisturbed(t, interruptsMatchTheKernels) }
 
 func interruptsMatchTheKernels(t testing.TB) {
@@ -578,22 +600,9 @@ func interruptsMatchTheKernels(t testing.TB) {
 	from := counters(t, p)
 	inner := interrupts(t)
 	var live []IRQKey
-	// Here and not in /tmp, which may be memory; without a name nothing is left behind.
-	file, err := os.CreateTemp(".", "fsync")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if err := os.Remove(file.Name()); err != nil {
-		t.Fatal(err)
-	}
+	interrupt := disk(t)
 	await(t, "an interrupt of a device (a disk's, by fsync)", func() bool {
-		if _, err := file.WriteAt([]byte("x"), 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := file.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		interrupt()
 		now := counters(t, p)
 		live = live[:0]
 		for i, k := range now.IRQKeys {

@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -156,21 +155,9 @@ func TestGapsFollowInterrupts(t *testing.T) { testnet.Undisturbed(t, gapsFollowI
 
 func gapsFollowInterrupts(t testing.TB) {
 	p := attached(t, Options{})
-	file, err := os.CreateTemp(".", "fsync")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if err := os.Remove(file.Name()); err != nil {
-		t.Fatal(err)
-	}
+	interrupt := disk(t)
 	await(t, "interrupts of a disk, by fsync", func() bool {
-		if _, err := file.WriteAt([]byte("x"), 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := file.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		interrupt()
 		c := counters(t, p)
 		return slices.ContainsFunc(c.IRQs, func(s IRQStat) bool { return s.Count > 20 })
 	})
