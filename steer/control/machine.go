@@ -46,7 +46,7 @@ const (
 	// out nothing is counted so early for blipWait; a window waits for the tick that decides about it at most heldFor.
 	suspicions = 3
 	blipWait   = 10 * time.Second
-	heldFor    = time.Second
+	heldFor    = 2 * lateTick
 	// lateTick: after a suspend, or where the machine was starved, the counters of a tick cover too much.
 	lateTick = 3 * time.Second
 	// burst is how many packets tend to arrive together: counts scatter by √(n × burst).

@@ -425,6 +425,17 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// TestSlowTicksAreEnough: where reading the counters is dear they are read every second, and a skew is mended that much later.
+func TestSlowTicksAreEnough(t *testing.T) {
+	s := newSim(t, auto(), 4, 128)
+	s.flows, s.every = skew, slowestTick
+	s.run(30 * time.Second)
+	if s.count(Kept) != 1 || s.count(Wrote) != 1 {
+		s.say()
+		t.Errorf("%d written, %d kept", s.count(Wrote), s.count(Kept))
+	}
+}
+
 // TestABlipIsNotActedUpon: ticks that show a skew one at a time, as short bursts do, lead to no decision, and few of them
 // to counting.
 func TestABlipIsNotActedUpon(t *testing.T) {

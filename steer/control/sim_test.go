@@ -31,6 +31,7 @@ type sim struct {
 	ignore  bool                                    // the device takes a table and keeps spreading as before
 	real    []int                                   // the table traffic follows
 	dropped float64                                 // parts of the packets
+	every   time.Duration                           // between ticks
 	open    bool
 
 	events    []Event
@@ -47,7 +48,7 @@ type due struct {
 }
 
 func newSim(t *testing.T, c *Config, queues, buckets int) *sim {
-	s := &sim{t: t, m: New(c), rng: rand.New(rand.NewPCG(1, 2)), name: "eth0", ifindex: 2, cost: 5e-6, open: true, old: map[string][]int{}}
+	s := &sim{t: t, m: New(c), rng: rand.New(rand.NewPCG(1, 2)), name: "eth0", ifindex: 2, cost: 5e-6, open: true, every: TickEvery, old: map[string][]int{}}
 	for q := range queues {
 		s.queues = append(s.queues, q)
 		s.cores = append(s.cores, q)
@@ -148,16 +149,16 @@ func (s *sim) scatter(n float64) uint64 {
 }
 
 func (s *sim) tick() Event {
-	t := &collector.Tick{Interval: TickEvery}
+	t := &collector.Tick{Interval: s.every}
 	d := collector.DeviceTick{Device: s.name, IfIndex: s.ifindex, Packets: make([]uint64, len(s.queues)), CPUs: s.queues}
 	load := make([]float64, len(s.cores))
 	total := 0.0
 	flows := s.flows(s.now)
 	for b, q := range s.real {
-		n := s.scatter(flows[b] * TickEvery.Seconds())
+		n := s.scatter(flows[b] * s.every.Seconds())
 		d.Packets[q] += n
 		total += float64(n)
-		load[s.queues[q]] += float64(n) * s.cost / TickEvery.Seconds()
+		load[s.queues[q]] += float64(n) * s.cost / s.every.Seconds()
 	}
 	d.Dropped = uint64(total * s.dropped)
 	for c, l := range load {
@@ -172,7 +173,7 @@ func (s *sim) tick() Event {
 // run lets virtual time pass.
 func (s *sim) run(d time.Duration) {
 	end := s.now + d
-	next := s.now + TickEvery
+	next := s.now + s.every
 	for s.now < end {
 		i := -1
 		for j := range s.todo {
@@ -188,7 +189,7 @@ func (s *sim) run(d time.Duration) {
 			continue
 		}
 		s.now = next
-		next += TickEvery
+		next += s.every
 		s.step(s.tick())
 	}
 }
