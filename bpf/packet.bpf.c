@@ -262,24 +262,34 @@ static __always_inline void passed(struct packet_cpu *cpu, const struct slot *sl
 	__sync_fetch_and_add(&stat->hist[bucket(ns, TIME_BUCKETS - 1)], 1);
 }
 
+/* came has a sampled packet come from one place to the next by this stage. It returns its
+ * slot, 0 if it is not sampled or is elsewhere. */
+static __always_inline struct slot *came(const struct sk_buff *skb,
+					 struct packet_cpu *cpu, enum place from,
+					 enum packet_stage stage)
+{
+	struct slot *slot = find(skb);
+	__u64 now;
+
+	if (!slot || slot->place != from)
+		return 0;
+	now = bpf_ktime_get_ns();
+	passed(cpu, slot, stage, slot->cpu, now - slot->mark);
+	slot->mark = now;
+	slot->cpu = bpf_get_smp_processor_id();
+	slot->place = from + 1;
+	return slot;
+}
+
 SEC("tp_btf/netif_receive_skb")
 int BPF_PROG(netif_receive_skb, struct sk_buff *skb)
 {
 	struct packet_cpu *cpu = counting();
-	struct slot *slot;
-	__u64 now;
 
 	if (!cpu)
 		return 0;
 	cpu->events.stack++;
-	slot = find(skb);
-	if (!slot || slot->place != AT_DRIVER)
-		return 0; /* not sampled, or seen again above a bond, bridge or VLAN */
-	now = bpf_ktime_get_ns();
-	passed(cpu, slot, TO_STACK, slot->from, now - slot->at);
-	slot->mark = now;
-	slot->cpu = bpf_get_smp_processor_id();
-	slot->place = AT_STACK;
+	came(skb, cpu, AT_DRIVER, TO_STACK); /* once: a bond, bridge or VLAN is later */
 	return 0;
 }
 
@@ -287,20 +297,11 @@ SEC("tp_btf/tcp_probe")
 int BPF_PROG(tcp_probe, struct sock *sk, const struct sk_buff *skb)
 {
 	struct packet_cpu *cpu = counting();
-	struct slot *slot;
-	__u64 now;
 
 	if (!cpu)
 		return 0;
 	cpu->events.socket++;
-	slot = find(skb);
-	if (!slot || slot->place != AT_STACK)
-		return 0; /* not sampled, or a socket's twin */
-	now = bpf_ktime_get_ns();
-	passed(cpu, slot, TO_SOCKET, slot->cpu, now - slot->mark);
-	slot->mark = now;
-	slot->cpu = bpf_get_smp_processor_id();
-	slot->place = AT_SOCKET;
+	came(skb, cpu, AT_STACK, TO_SOCKET); /* once: a socket's twin is later */
 	return 0;
 }
 
@@ -410,7 +411,6 @@ int BPF_PROG(sk_data_ready, const struct sock *sk)
 	const struct sk_buff *skb;
 	struct reader *reader;
 	struct slot *slot;
-	__u64 now;
 	__u32 due;
 
 	if (!cpu)
@@ -421,14 +421,9 @@ int BPF_PROG(sk_data_ready, const struct sock *sk)
 	skb = sk->sk_receive_queue.prev;
 	if (!skb)
 		return 0;
-	slot = find(skb);
-	if (!slot || slot->place != AT_STACK)
-		return 0; /* not sampled */
-	now = bpf_ktime_get_ns();
-	passed(cpu, slot, TO_SOCKET, slot->cpu, now - slot->mark);
-	slot->mark = now;
-	slot->cpu = bpf_get_smp_processor_id();
-	slot->place = AT_SOCKET;
+	slot = came(skb, cpu, AT_STACK, TO_SOCKET);
+	if (!slot)
+		return 0;
 	slot->sk = (__u64)sk;
 	reader = reader_of(sk);
 	if (reader->sk != (__u64)sk || reader->on != on) {

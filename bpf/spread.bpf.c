@@ -99,20 +99,30 @@ struct __sk_buff {
 extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags,
 			       struct bpf_dynptr *ptr) __ksym __weak;
 
+/* 0, but the verifier does not know it. */
+static volatile __u32 none;
+
+/* blurred returns x. The verifier looks at what follows once for each set of constants
+ * with which it can be reached; where it need not tell them apart, dozens of ways to a
+ * place are one from there on. */
+static __always_inline __u32 blurred(__u32 x)
+{
+	return x ^ none;
+}
+
 /* header copies a header from off bytes behind data; false if the packet ends before or
  * it cannot be read. */
-static __always_inline bool header(struct sk_buff *skb, __u32 off, void *to,
-				   const __u32 size)
+static __noinline __u32 header(struct sk_buff *skb, __u32 off, void *to, const __u32 size)
 {
 	struct bpf_dynptr all;
+	__u32 read = 0;
 
-	if (off + size > skb->len)
-		return false;
 	if (off + size <= skb->len - skb->data_len)
-		return !bpf_probe_read_kernel(to, size, skb->data + off);
-	if (bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &all))
-		return false;
-	return !bpf_dynptr_read(to, size, &all, off, 0);
+		read = !bpf_probe_read_kernel(to, size, skb->data + off);
+	else if (off + size <= skb->len &&
+		 !bpf_dynptr_from_skb((struct __sk_buff *)skb, 0, &all))
+		read = !bpf_dynptr_read(to, size, &all, off, 0);
+	return blurred(read);
 }
 
 #define ETH_P_IP	0x0800
@@ -181,6 +191,7 @@ static __always_inline bool transport(struct sk_buff *skb, struct packet *p, __u
 		__be16 src, dst;
 	} ports;
 
+	off = blurred(off);
 	p->type = six ? FLOW_IP6 : FLOW_IP4;
 	p->class = six ? CLASS_IP6 : CLASS_IP4;
 	switch (p->flow.protocol) {
@@ -224,6 +235,7 @@ static __always_inline bool ipv4(struct sk_buff *skb, struct packet *p, __u32 of
 	struct iphdr ip;
 	__u32 size;
 
+	off = blurred(off);
 	if (!header(skb, off, &ip, sizeof(ip)))
 		return false;
 	size = (ip.version_ihl & 15) * 4;
@@ -249,6 +261,7 @@ static __always_inline bool ipv6(struct sk_buff *skb, struct packet *p, __u32 of
 	} ext;
 	__u8 next;
 
+	off = blurred(off);
 	if (!header(skb, off, &ip, sizeof(ip)))
 		return false;
 	if ((bpf_ntohl(ip.version_flow) >> 28) != 6)
@@ -263,13 +276,14 @@ static __always_inline bool ipv6(struct sk_buff *skb, struct packet *p, __u32 of
 	off += sizeof(ip);
 	/* A chain longer than this is no traffic anyone spreads: counted as plain IPv6.
 	 */
-#pragma unroll
+#pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < 4; i++) {
 		if (next == IPPROTO_FRAGMENT)
 			break;
 		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
 		    next != IPPROTO_DSTOPTS && next != IPPROTO_MH && next != IPPROTO_AH)
 			break;
+		off = blurred(off);
 		if (!header(skb, off, &ext, sizeof(ext)))
 			return false;
 		off += next == IPPROTO_AH ? ((__u32)ext.size + 2) * 4
@@ -295,6 +309,9 @@ static __always_inline bool dissect(struct sk_buff *skb, struct packet *p)
 	struct vlan_hdr tag;
 	__u32 off = 0;
 
+#pragma unroll
+	for (__u32 i = 0; i < sizeof(p->flow) / 4; i++)
+		((__u32 *)&p->flow)[i] = blurred(0);
 	p->type = FLOW_TYPES;
 	p->class = CLASS_OTHER;
 	p->vlan = skb->vlan_proto != 0;
@@ -361,6 +378,7 @@ static __noinline __u32 hash(const struct config *c, const struct flow_key *f,
 			in[8] = src << 16 | dst;
 		words++;
 	}
+	words = blurred(words);
 #pragma clang loop unroll(disable)
 	for (__u32 i = 0; i < 9; i++) {
 		__u32 v = in[i];
@@ -417,12 +435,12 @@ static __always_inline void sample(struct spread_cpu *cpu, struct flow_key *key,
 
 static __always_inline int spread(struct sk_buff *skb)
 {
-	__u32 id = bpf_get_smp_processor_id(), now_on, i, bytes, bucket = NO_BUCKET,
-	      sum = 0, known = 0;
+	__u32 id = bpf_get_smp_processor_id(), now_on, i, ifindex, bytes,
+	      bucket = NO_BUCKET, sum = 0, known = 0;
 	struct net_device *dev = skb->dev;
 	struct device_stat *stat;
 	struct spread_cpu *cpu;
-	struct packet p = {};
+	struct packet p;
 	struct config *c;
 	struct net *net;
 	bool read;
@@ -446,10 +464,9 @@ static __always_inline int spread(struct sk_buff *skb)
 	if (every > 1)
 		cpu->skip = distance(every);
 	net = dev->nd_net.net;
-	p.flow.ifindex = dev->ifindex;
-	if (cpu->net != (__u64)net || cpu->ifindex != p.flow.ifindex) {
-		struct device_key key = {.netns = net->ns.inum,
-					 .ifindex = p.flow.ifindex};
+	ifindex = dev->ifindex;
+	if (cpu->net != (__u64)net || cpu->ifindex != ifindex) {
+		struct device_key key = {.netns = net->ns.inum, .ifindex = ifindex};
 		__u32 *slot = bpf_map_lookup_elem(&devices, &key);
 
 		cpu->net = (__u64)net;
@@ -468,6 +485,10 @@ static __always_inline int spread(struct sk_buff *skb)
 	stat->seen.bytes += bytes;
 
 	read = dissect(skb, &p);
+	p.type = blurred(p.type);
+	p.class = blurred(p.class);
+	p.vlan = blurred(p.vlan);
+	p.flow.family = blurred(p.flow.family);
 	if (!read) {
 		stat->unseen++;
 	} else if (p.class < CLASSES) {
@@ -509,6 +530,7 @@ static __always_inline int spread(struct sk_buff *skb)
 	}
 	if (read && p.flow.family) {
 		p.flow.netns = net->ns.inum;
+		p.flow.ifindex = ifindex;
 		p.flow.cpu = id;
 		sample(cpu, &p.flow, bytes, bucket);
 	}
