@@ -129,3 +129,32 @@ func TestApplyTimeGrowsWithThePlan(t *testing.T) {
 		t.Errorf("%d changes took %v, their rollback %v; a quarter of them %v and %v", len(p.Changes), there, back, quarterThere, quarterBack)
 	}
 }
+
+// BenchmarkTableOfTheLoop is the agent's part of a skew's answer after its buckets were counted: the journal opened, one table
+// checked, written and read back with all else of its device, on a host with 64 queues. With BenchmarkSpreadWindow (package
+// bpf) and BenchmarkSolve128x16 (steer/balance) it is what three ticks of 100 ms leave 200 ms for.
+func BenchmarkTableOfTheLoop(b *testing.B) {
+	m, p := big(b)
+	p.Changes = p.Changes[:1]
+	var took time.Duration
+	n := 0
+	for b.Loop() {
+		start := time.Now()
+		e, err := Open(ctx, Config{Dir: memoryDir(b), Host: m, Near: []string{"eth0"}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		res, err := e.Begin(ctx, p, Options{Near: true})
+		took, n = took+time.Since(start), n+1
+		if err != nil || res.State != Applying || res.Steps[0].Outcome != Applied {
+			b.Fatalf("%+v, %v", res, err)
+		}
+		if _, err := e.Drop("the benchmark is over"); err != nil {
+			b.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(took.Microseconds())/float64(n)/1e3, "ms/write")
+}

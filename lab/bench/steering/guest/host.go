@@ -284,7 +284,7 @@ func probe(ctx context.Context, d time.Duration) probed {
 	requests++
 	base := fmt.Sprintf("/share/req/%d", requests)
 	// Of /proc/net/dev: sent, and dropped because the guest took none.
-	const sent = `sent() { echo "sent $(date +%s.%N) $(sed 's/:/ /' /proc/net/dev | awk 'NR > 2 && $1 != "lo" {n += $11 + $13} END {print n}')"; }; sent; `
+	const sent = `sent() { echo "sent $(date +%s.%N) $(sed 's/:/ /' /proc/net/dev | awk 'NR > 2 && $1 != "lo" {n += $11 + $13} END {printf "%.0f\n", n}')"; }; sent; `
 	cmd := sent + fmt.Sprintf("for i in $(seq 0 %d); do rxtraffic probe --to 10.77.0.2:9001 --src-port $((%d+i)) --rate %d --for %v --json & done; wait; sent\n", mice-1, micePort, miceRate, d)
 	if err := os.WriteFile(base+".new", []byte(cmd), 0o644); err != nil {
 		return probed{err: err}
