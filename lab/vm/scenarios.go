@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/rxsteer/rxsteer/lab/scenarios"
 	"github.com/rxsteer/rxsteer/lab/vm/qemu"
@@ -235,13 +239,40 @@ func verdictOf(err error) string {
 	return string(scenarios.Broken)
 }
 
+// step is a part of everything.
+type step func() ([]line, error)
+
+// beside runs steps two at a time, as the host has CPUs: none of them asserts what hangs on time. Its error is that of a
+// failed assertion before others.
+func beside(steps ...step) step {
+	return func() ([]line, error) {
+		lines, errs := make([][]line, len(steps)), make([]error, len(steps))
+		var g errgroup.Group
+		g.SetLimit(2)
+		for i, s := range steps {
+			g.Go(func() error { lines[i], errs[i] = s(); return nil })
+		}
+		_ = g.Wait() // each keeps its own
+		slices.SortStableFunc(errs, func(a, b error) int {
+			worse := func(err error) int {
+				if qemu.ExitCode(err) == qemu.ExitAssertion {
+					return 0
+				}
+				return 1
+			}
+			return worse(a) - worse(b)
+		})
+		return slices.Concat(lines...), errors.Join(errs...)
+	}
+}
+
 // ciTries is how often a step of make check runs at most: guests are emulated, and a host that does other work too may
 // be late with everything. A fault fails each time; the table tells which try passed. The whole lab tries once.
 const ciTries = 3
 
 // everything runs the matrix, the truth of the map and the chosen scenarios, in full also kill -9 and persist, and
 // goes on after a failure. Its exit code is that of a failed assertion before that of a lab that could not run.
-func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels, maps []qemu.Machine, how extent) error {
+func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels, kinds []qemu.Machine, how extent) error {
 	start := time.Now()
 	all, err := scenarios.All()
 	if err != nil {
@@ -260,16 +291,18 @@ func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels
 	}
 	var worst error
 	var lines []line
-	steps := []func() ([]line, error){
-		func() ([]line, error) { return l.matrix(ctx, kernels) },
-		func() ([]line, error) { return l.truth(ctx, maps, how == full) },
-		func() ([]line, error) { return l.run(ctx, chosen, false) },
-	}
+	maps := step(func() ([]line, error) { return l.truth(ctx, kinds, how == full, 2) })
 	if how == full {
 		igb := qemu.Machine{NIC: "igb"}
-		steps = append(steps,
+		maps = beside(
+			func() ([]line, error) { return l.truth(ctx, kinds, true, 1) },
 			func() ([]line, error) { return l.persist(ctx, igb) },
 			func() ([]line, error) { return l.kill(ctx, igb, killRounds) })
+	}
+	steps := []step{
+		func() ([]line, error) { return l.matrix(ctx, kernels) },
+		maps,
+		func() ([]line, error) { return l.run(ctx, chosen, false) },
 	}
 	for _, step := range steps {
 		more, err := step()
