@@ -288,7 +288,7 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		group.Go(func() error { return watchdog(ctx, healthy) })
 		group.Go(func() error { return loop.Run(ctx) })
 		if len(web.Pages) > 0 && s.Refused() == nil {
-			group.Go(func() error { return profiles.run(ctx, e, state) })
+			group.Go(func() error { return profiles.run(ctx, e, state, f.stateDir) })
 		}
 		group.Go(func() error { return e.reloads(ctx, hup, f, c, reload, hands, mine, state, log) })
 		for {

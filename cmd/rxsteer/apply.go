@@ -30,6 +30,7 @@ type applyFlags struct {
 	confirmWithin time.Duration
 	allow         []string
 	yes           bool
+	profile       bool
 	stateDir      string
 }
 
@@ -51,6 +52,9 @@ never run on this driver). pause and flap need --confirm-within.
 
 Without PLAN it measures, makes a plan, shows it and asks.
 
+With --profile it also samples where receiving spends its time before the first write
+and after the last: "rxsteer profile --transaction ID" draws the difference.
+
 With --confirm-within the change is undone by itself unless "rxsteer confirm" comes
 in time, also when the terminal, the connection or this process is gone.
 
@@ -65,6 +69,7 @@ because the host moved on since the plan was made.`,
 	var f applyFlags
 	out := addOutput(c, "json")
 	c.Flags().DurationVar(&f.duration, "for", 5*time.Second, "measure for this `TIME` before and after each step; 0 judges nothing")
+	c.Flags().BoolVar(&f.profile, "profile", false, "keep a profile of before and of after, for rxsteer profile --transaction")
 	f.add(c, e)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
@@ -132,6 +137,9 @@ func (f *applyFlags) check() error {
 	}
 	if f.confirmWithin != 0 && (f.confirmWithin < 5*time.Second || f.confirmWithin > 24*time.Hour) {
 		return usage("--confirm-within %v: want 5s … 24h", f.confirmWithin)
+	}
+	if f.profile && f.duration == 0 {
+		return usage("--profile samples while it measures, and --for 0 does not")
 	}
 	if f.duration == 0 {
 		return nil
@@ -202,6 +210,13 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 		return err
 	}
 	m := &meter{ended: true}
+	var profiled *around
+	if f.profile {
+		if profiled, err = e.newAround(ctx); err != nil {
+			return err
+		}
+		defer profiled.close()
+	}
 	var sample apply.Sampler // nil: no verdict
 	if f.duration > 0 {
 		sample = func(ctx context.Context, d time.Duration) (*collector.Sample, error) { return m.sample(ctx, d) }
@@ -212,6 +227,9 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	engine, err := e.openEngine(ctx, h, f.stateDir, func(text string) {
 		if m.phase = text; text == "measure after" {
 			m.after = nil // of the last step
+		}
+		if profiled != nil {
+			profiled.phase(text)
 		}
 		p.say(text)
 	}, sample)
@@ -228,6 +246,15 @@ func (e *env) apply(ctx context.Context, f *applyFlags, args []string, asJSON bo
 	defer m.close()
 	res, applyErr := engine.Apply(ctx, pl, f.options(e))
 	p.end()
+	if profiled != nil {
+		id := ""
+		if res != nil {
+			id = res.ID
+		}
+		if err := profiled.save(f.stateDir, id); err != nil {
+			fmt.Fprintf(e.stderr, "rxsteer: %v\n", err) // the change stands without its picture
+		}
+	}
 	if err := m.close(); err != nil {
 		applyErr = errors.Join(applyErr, err)
 	}

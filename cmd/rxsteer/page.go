@@ -39,7 +39,7 @@ func (e *env) newPage(ring *collector.Ring, loop *control.Loop, state *agentStat
 		return nil, nil, err
 	}
 	p := &page{e: e, h: h, ring: ring, loop: loop, state: state, stateDir: f.stateDir, names: f.names}
-	s, err := web.New(web.Config{Version: versionText(), Ring: ring, Facts: p.facts, Every: pageEvery, Flame: p.flame})
+	s, err := web.New(web.Config{Version: versionText(), Ring: ring, Facts: p.facts, Every: pageEvery, Flame: p.flame, FlameOf: p.flameOf})
 	if err != nil {
 		h.close()
 		return nil, nil, err
@@ -56,6 +56,7 @@ func (p *page) facts(ctx context.Context) web.Facts {
 	if boot := p.e.bootID(); boot != "" {
 		if txs, of, err := apply.History(p.stateDir); err == nil && (of == "" || of == boot) {
 			f.History = txs
+			f.Profiled = func(id string) bool { return hasAround(p.stateDir, id) }
 		}
 	}
 	f.Loop = loopLines(p.loop.Status(), p.state.degraded())
@@ -113,4 +114,13 @@ func (p *page) flame(ctx context.Context, w io.Writer, d time.Duration) error {
 		return err
 	}
 	return flame.NewTree(prof, nil).WriteSVG(w, "receive softirq by queue and CPU, "+d.String())
+}
+
+// flameOf draws what a transaction changed.
+func (p *page) flameOf(w io.Writer, id string) error {
+	before, after, err := p.e.readAround(p.stateDir, id)
+	if err != nil {
+		return err
+	}
+	return flame.NewTree(after, before).WriteSVG(w, flameTitle(after, id))
 }

@@ -22,6 +22,7 @@ type profileFlags struct {
 	hz                     int
 	overhead               overhead
 	write, svg, from, base string
+	transaction, stateDir  string
 }
 
 func profileCommand(e *env) *cobra.Command {
@@ -35,10 +36,13 @@ threads; nothing else), and show which queue, CPU and function the time went to.
 -w writes a profile for "go tool pprof": its samples have the labels device, queue,
 napi, cpu, context (task, idle, ksoftirqd, thread) and part (poll, tail). --flame draws
 it; --base draws and prints it against a profile of before, and --from reads one
-instead of measuring. Functions have names where kernel.kptr_restrict allows it.`,
+instead of measuring. --transaction compares what "rxsteer apply --profile", or the
+agent minute by minute, kept of before and after a change. Functions have names where
+kernel.kptr_restrict allows it.`,
 		Example: `  rxsteer profile -w rx.pb.gz --flame rx.svg
   go tool pprof -top -tagfocus=queue=3 rx.pb.gz
-  rxsteer profile --from after.pb.gz --base before.pb.gz --flame diff.svg`,
+  rxsteer profile --from after.pb.gz --base before.pb.gz --flame diff.svg
+  rxsteer profile --transaction 3 --flame diff.svg`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
@@ -49,14 +53,18 @@ instead of measuring. Functions have names where kernel.kptr_restrict allows it.
 	c.Flags().StringVar(&f.svg, "flame", "", "draw a flame graph (SVG) to `FILE`")
 	c.Flags().StringVar(&f.from, "from", "", "read the profile in `FILE` instead of sampling this host")
 	c.Flags().StringVar(&f.base, "base", "", "compare with the profile in `FILE`")
+	c.Flags().StringVar(&f.transaction, "transaction", "", "compare before and after the transaction `ID` of rxsteer history")
+	addStateDir(c, &f.stateDir)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		switch {
+		case f.transaction != "" && (f.from != "" || f.base != ""):
+			return usage("--transaction names both profiles: --from and --base have no part in it")
 		case f.duration < 100*time.Millisecond || f.duration > 24*time.Hour:
 			return usage("--for %v: want 100ms … 24h", f.duration)
 		case f.hz < 1 || f.hz > bpf.MaxHz:
 			return usage("--hz %d: want 1 … %d", f.hz, bpf.MaxHz)
-		case f.from != "" && (f.write != "" || c.Flags().Changed("for") || c.Flags().Changed("hz") || c.Flags().Changed("overhead")):
-			return usage("--from reads a profile: --for, --hz, --overhead and -w have no part in it")
+		case (f.from != "" || f.transaction != "") && (f.write != "" || c.Flags().Changed("for") || c.Flags().Changed("hz") || c.Flags().Changed("overhead")):
+			return usage("--from and --transaction read profiles: --for, --hz, --overhead and -w have no part in it")
 		}
 		return e.profile(c.Context(), &f)
 	}
@@ -72,9 +80,12 @@ func (e *env) profile(ctx context.Context, f *profileFlags) error {
 		}
 	}
 	var p *profile.Profile
-	if f.from != "" {
+	switch {
+	case f.transaction != "":
+		base, p, err = e.readAround(f.stateDir, f.transaction)
+	case f.from != "":
 		p, err = readProfile(f.from)
-	} else {
+	default:
 		p, err = e.sampleProfile(ctx, f)
 	}
 	if err != nil {
@@ -87,13 +98,21 @@ func (e *env) profile(ctx context.Context, f *profileFlags) error {
 	}
 	tree := flame.NewTree(p, base)
 	if f.svg != "" {
-		title := fmt.Sprintf("receive softirq, %.3g s from %s", time.Duration(p.DurationNanos).Seconds(), time.Unix(0, p.TimeNanos).UTC().Format("2006-01-02 15:04:05 UTC"))
-		if err := writeFile("flame graph", f.svg, func(w io.Writer) error { return tree.WriteSVG(w, title) }); err != nil {
+		if err := writeFile("flame graph", f.svg, func(w io.Writer) error { return tree.WriteSVG(w, flameTitle(p, f.transaction)) }); err != nil {
 			return err
 		}
 	}
 	printProfile(e.stdout, p, tree, e.palette(), e.textWidth())
 	return nil
+}
+
+// flameTitle says of when a profile is, and after which transaction.
+func flameTitle(p *profile.Profile, transaction string) string {
+	title := fmt.Sprintf("receive softirq, %.3g s from %s", time.Duration(p.DurationNanos).Seconds(), time.Unix(0, p.TimeNanos).UTC().Format("2006-01-02 15:04:05 UTC"))
+	if transaction != "" {
+		title += ", after transaction " + transaction
+	}
+	return title
 }
 
 // sampleProfile samples this host. Interrupted, it keeps what it has.

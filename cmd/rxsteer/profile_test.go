@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/rxsteer/rxsteer/exporter/flame"
+	"github.com/rxsteer/rxsteer/steer/apply"
 )
 
 // fixedProfile is a second at 10 ms a tick; more is what a firewall takes of it.
@@ -96,25 +98,7 @@ func TestProfileOfTraffic(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
 	file, svg := filepath.Join(dir, "rx.pb.gz"), filepath.Join(dir, "rx.svg")
-	stop := make(chan struct{})
-	sent := make(chan error, 1)
-	go func() {
-		sent <- r.a.Do(func() error {
-			c, err := net.Dial("udp", "10.81.0.2:9")
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			for {
-				select {
-				case <-stop:
-					return nil
-				default:
-					c.Write(make([]byte, 100)) // nobody listens: refused at times
-				}
-			}
-		})
-	}()
+	stop := r.send()
 	o := r.rxsteer("profile", "--for", "2s", "--hz", "499", "--overhead", "0", "-w", file, "--flame", svg).want(t, exitOK)
 	if err := r.b.FS().WriteFile("/sys/class/net/b0/threaded", []byte("1")); err != nil {
 		t.Error(err)
@@ -127,10 +111,7 @@ func TestProfileOfTraffic(t *testing.T) {
 	if sampled < 1 || of < 2.5 || sampled >= of { // more than a second and 2.5 where the machine was late
 		t.Errorf("nothing says that the budget was spent after a second:\n%s", thinned.stdout)
 	}
-	close(stop)
-	if err := <-sent; err != nil {
-		t.Fatal(err)
-	}
+	stop()
 	for _, want := range []string{"b0 ", "cpu ", "\nOver ", "with what it calls"} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("stdout lacks %q:\n%s", want, o.stdout)
@@ -154,5 +135,107 @@ func TestProfileOfTraffic(t *testing.T) {
 	out, err := top.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("veth_poll")) {
 		t.Errorf("go tool pprof: %v\n%s", err, out)
+	}
+}
+
+// send has a send small packets to b as fast as it can until the answer is called.
+func (r *rig) send() (stop func()) {
+	r.t.Helper()
+	ended := make(chan struct{})
+	sent := make(chan error, 1)
+	go func() {
+		sent <- r.a.Do(func() error {
+			c, err := net.Dial("udp", "10.81.0.2:9")
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for {
+				select {
+				case <-ended:
+					return nil
+				default:
+					c.Write(make([]byte, 100)) // nobody listens: refused at times
+				}
+			}
+		})
+	}()
+	return func() {
+		close(ended)
+		if err := <-sent; err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// TestProfileAroundATransaction: what apply --profile keeps, profile --transaction compares; so it does of what the agent keeps.
+func TestProfileAroundATransaction(t *testing.T) {
+	r := newRig(t)
+	stop := r.send()
+	defer stop()
+	r.rxsteer(r.apply(r.plan(nil), "--for", "1s", "--profile")...)
+	txs, _, err := apply.History(r.dir)
+	if err != nil || len(txs) != 1 {
+		t.Fatalf("%d transactions, %v", len(txs), err)
+	}
+	svg := filepath.Join(t.TempDir(), "diff.svg")
+	o := r.rxsteer("profile", "--transaction", txs[0].ID, "--flame", svg, "--state-dir", r.dir).want(t, exitOK)
+	for _, want := range []string{"of one CPU, before ", "change", "with what it calls"} {
+		if !strings.Contains(o.stdout, want) {
+			t.Errorf("stdout lacks %q:\n%s", want, o.stdout)
+		}
+	}
+	if drawn, err := os.ReadFile(svg); err != nil || !bytes.Contains(drawn, []byte("after transaction "+txs[0].ID)) || !bytes.Contains(drawn, []byte("; before ")) {
+		t.Errorf("the drawing is not of the transaction (%v)", err)
+	}
+	r.rxsteer("profile", "--transaction", "77", "--state-dir", r.dir).want(t, exitFailed, "no such transaction", "rxsteer history")
+	r.rxsteer("profile", "--transaction", "../../etc/passwd", "--state-dir", r.dir).want(t, exitFailed, "no such transaction")
+	r.rxsteer("profile", "--transaction", txs[0].ID, "--base", svg).want(t, exitUsage)
+	r.rxsteer("rollback", "--state-dir", r.dir)
+
+	// Without --profile there is nothing, until the agent's minutes before and after it are there.
+	r.rxsteer(r.apply(r.plan(nil), "--for", "0s")...).want(t, exitOK)
+	if txs, _, err = apply.History(r.dir); err != nil {
+		t.Fatal(err)
+	}
+	tx := txs[len(txs)-1]
+	r.rxsteer("profile", "--transaction", tx.ID, "--state-dir", r.dir).want(t, exitFailed, "was not profiled", "apply --profile")
+	at := func(from, to time.Duration, more int64) minute {
+		p := fixedProfile(more)
+		p.TimeNanos = tx.Begun.Add(from).UnixNano()
+		var b bytes.Buffer
+		if err := p.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		return minute{began: tx.Begun.Add(from), ended: tx.Begun.Add(to), text: b.Bytes()}
+	}
+	during := at(-time.Second, 59*time.Second, 5)
+	for _, pair := range [][2]minute{{{}, at(-4*time.Minute, -3*time.Minute, 1)}, {at(-61*time.Second, -time.Second, 0), during}, {during, at(time.Minute, 2*time.Minute, 30)}, {at(time.Minute, 2*time.Minute, 30), at(2*time.Minute, 3*time.Minute, 50)}} {
+		if err := pair[0].keep(pair[1], r.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o = r.rxsteer("profile", "--transaction", tx.ID, "--state-dir", r.dir).want(t, exitOK)
+	golden(t, "profile-change.txt", o.stdout)
+}
+
+// TestOldProfilesAreRemoved: the folder of a host whose agent steers all the time does not grow.
+func TestOldProfilesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 2 * aroundKept {
+		if err := saveAround(dir, strconv.Itoa(i), sideAfter, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		when := time.Unix(int64(1e9+i), 0)
+		if err := os.Chtimes(aroundFile(dir, strconv.Itoa(i), sideAfter), when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(dir, aroundDir))
+	if err != nil || len(left) != aroundKept {
+		t.Errorf("%d files are left, want %d (%v)", len(left), aroundKept, err)
+	}
+	if _, err := os.Stat(aroundFile(dir, strconv.Itoa(2*aroundKept-1), sideAfter)); err != nil {
+		t.Error("the newest is gone: ", err)
 	}
 }

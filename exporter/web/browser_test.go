@@ -21,11 +21,15 @@ import (
 
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	cdp "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/google/pprof/profile"
 
 	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/exporter/flame"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
@@ -119,7 +123,82 @@ func (h *host) facts() Facts {
 		h.began = time.Now().Add(-40 * time.Second)
 	}
 	return Facts{Host: "demo", Kernel: "6.18.0", NICs: []nic.NIC{n}, Topology: t, Snapshot: snap, Report: report, Plan: &plan.Plan{Changes: []plan.Change{change}},
-		History: []apply.Transaction{{ID: "3", Begun: h.began, Ended: h.began.Add(10 * time.Second), State: apply.Kept, Why: "the hottest CPU fell from 97 % to 88 %", Verdict: &apply.Verdict{Word: apply.Better, Measures: []apply.Measure{{Name: "hottest_cpu_ratio", Before: 0.97, After: 0.88, Significant: true}}}, Plan: &plan.Plan{Changes: []plan.Change{change}}}}}
+		Profiled: func(id string) bool { return id == "3" },
+		History:  []apply.Transaction{{ID: "3", Begun: h.began, Ended: h.began.Add(10 * time.Second), State: apply.Kept, Why: "the hottest CPU fell from 97 % to 88 %", Verdict: &apply.Verdict{Word: apply.Better, Measures: []apply.Measure{{Name: "hottest_cpu_ratio", Before: 0.97, After: 0.88, Significant: true}}}, Plan: &plan.Plan{Changes: []plan.Change{change}}}}}
+}
+
+// profileOf is a second of a queue's polls; more is what a program called hostile takes of it.
+func profileOf(more int64) *profile.Profile {
+	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}}, Period: 10e6, DurationNanos: 1e9}
+	at := func(name string) *profile.Location {
+		id := uint64(len(p.Location) + 1)
+		p.Function = append(p.Function, &profile.Function{ID: id, Name: name})
+		p.Location = append(p.Location, &profile.Location{ID: id, Line: []profile.Line{{Function: p.Function[id-1]}}})
+		return p.Location[id-1]
+	}
+	run, poll, odd := at("net_rx_action"), at("igb_poll"), at(hostile)
+	labels := map[string][]string{"device": {"eth0"}, "queue": {"3"}, "cpu": {"5"}, "part": {"poll"}}
+	for _, s := range []struct {
+		n     int64
+		stack []*profile.Location
+	}{{10, []*profile.Location{poll, run}}, {10 + more, []*profile.Location{odd, poll, run}}, {20, []*profile.Location{run}}} {
+		p.Sample = append(p.Sample, &profile.Sample{Location: s.stack, Label: labels, Value: []int64{s.n, s.n * p.Period}})
+	}
+	return p
+}
+
+// TestFlameGraphInABrowser opens what a transaction changed from the page's history, zooms by mouse and key, and searches. It is
+// under the policy that the agent sends, which forbids all else.
+func TestFlameGraphInABrowser(t *testing.T) {
+	ctx := browser(t, 1280, 500, false)
+	a := start(t, "127.0.0.1:0", "v1", collector.NewRing(10), (&host{cpus: 2, queues: 2, rnd: rand.New(rand.NewPCG(1, 2))}).facts)
+	said := console(ctx)
+	asked := make(chan string, 9)
+	chromedp.ListenTarget(ctx, func(e any) {
+		if d, ok := e.(*cdp.EventJavascriptDialogOpening); ok {
+			asked <- d.Message
+			go func() { _ = chromedp.Run(ctx, cdp.HandleJavaScriptDialog(true).WithPromptText("onerror")) }() // the test sees what it did
+		}
+	})
+	// box is a function's rectangle, by what it is called.
+	box := func(name string) string {
+		return fmt.Sprintf(`[...document.querySelectorAll(".f")].find(g => g.querySelector("text").dataset.n === %q)`, name)
+	}
+	wide := func(name string) string { return "+" + box(name) + `.querySelector("rect").getAttribute("width")` }
+	var href, title string
+	var shown, whole float64
+	if err := chromedp.Run(ctx, log.Enable(), cdp.Enable(), chromedp.Navigate("http://"+a.addr+"/#history"), until(`!!document.querySelector("#deeds a")`),
+		chromedp.Evaluate(`document.querySelector("#deeds a").href`, &href), chromedp.ActionFunc(func(ctx context.Context) error { return chromedp.Navigate(href).Do(ctx) }), until(`document.querySelectorAll(".f").length === 6`),
+		chromedp.Evaluate(wide("igb_poll"), &shown), chromedp.Evaluate(wide("receiving"), &whole), chromedp.Evaluate(box(hostile)+`.querySelector("title").textContent`, &title), shot("flame-of-a-transaction.png")); err != nil {
+		t.Fatalf("%v; the page said: %s", err, said())
+	}
+	if r := shown / whole; r < 0.70 || r > 0.73 || !strings.Contains(title, hostile+": 40.0 % of one CPU") || !strings.Contains(title, "(+30.0 points)") {
+		t.Errorf("igb_poll is %.2f of all, want 50 of 70; %q", r, title)
+	}
+	key := func(k string) chromedp.Action { return chromedp.KeyEvent(k) }
+	for _, step := range []struct {
+		what string
+		do   chromedp.Action
+		want string
+	}{
+		{"a click zooms", chromedp.Evaluate(box("igb_poll")+`.dispatchEvent(new MouseEvent("click", {bubbles: true}))`, nil), wide("igb_poll") + " > 1170 && " + box("receiving") + `.classList.contains("under")`},
+		{"Escape shows all again", key(kb.Escape), wide("igb_poll") + " < 900"},
+		{"focus tells", chromedp.Evaluate(box(hostile)+`.focus()`, nil), `document.getElementById("detail").textContent.includes("onerror")`},
+		{"Enter zooms", key(kb.Enter), wide(hostile) + " > 1170"},
+		{"the reset zooms out", chromedp.Evaluate(`document.getElementById("reset").dispatchEvent(new MouseEvent("click"))`, nil), wide(hostile) + " < 900"},
+		{"/ searches", key("/"), `document.querySelectorAll(".hit").length === 1 && document.getElementById("matched").textContent === "matched: 57.1 %"`},
+	} {
+		if err := chromedp.Run(ctx, step.do, until(step.want)); err != nil {
+			_ = chromedp.Run(ctx, shot("flame-failed.png"))
+			t.Fatalf("%s: %v; the page said: %s", step.what, err, said())
+		}
+	}
+	if got := <-asked; !strings.Contains(got, "functions that match") {
+		t.Errorf("asked %q", got)
+	}
+	if lines := said(); len(lines) > 0 {
+		t.Errorf("the page said:\n%s", strings.Join(lines, "\n"))
+	}
 }
 
 // agent is the server under a real listener that can go away and come back on its address.
@@ -135,6 +214,12 @@ func start(t *testing.T, addr, version string, ring *collector.Ring, facts func(
 		Flame: func(_ context.Context, w io.Writer, _ time.Duration) error {
 			_, err := io.WriteString(w, `<svg xmlns="http://www.w3.org/2000/svg" width="300" height="40"><rect width="300" height="20" fill="orange"/></svg>`)
 			return err
+		},
+		FlameOf: func(w io.Writer, id string) error {
+			if id != "3" {
+				return errors.New("no such transaction")
+			}
+			return flame.NewTree(profileOf(30), profileOf(0)).WriteSVG(w, "after transaction 3")
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -339,6 +424,7 @@ func TestPageOfABigHost(t *testing.T) {
 		until(`document.querySelectorAll("#queue-table tbody tr").length === 64`),
 		chromedp.Evaluate(`document.getElementById("map").scrollIntoView({behavior: "instant"})`, nil),
 		until(`document.querySelectorAll("#sankey rect").length >= 64 * 3`),
+		until(`document.querySelector("#sankey svg").clientWidth > 1200`),
 		shot("page-256x64-dark.png"), chromedp.EmulateViewport(420, 800), chromedp.Sleep(300*time.Millisecond), shot("page-narrow-dark.png"),
 	); err != nil {
 		t.Fatal(err)

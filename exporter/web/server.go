@@ -24,6 +24,8 @@ type Config struct {
 	Every time.Duration
 	// Flame draws a flame graph (SVG) of the receive path of the next d; nil: not offered.
 	Flame func(ctx context.Context, w io.Writer, d time.Duration) error
+	// FlameOf draws what a transaction changed (see Facts.Profiled); nil: not offered.
+	FlameOf func(w io.Writer, id string) error
 	// Past is how many frames a new viewer gets at once; 0 is 300.
 	Past int
 	// Viewers is how many may look at the same time; 0 is 32.
@@ -269,6 +271,15 @@ const (
 )
 
 func (s *Server) flame(w http.ResponseWriter, r *http.Request) {
+	if id := r.URL.Query().Get("transaction"); id != "" && s.cfg.FlameOf != nil {
+		var b bytes.Buffer
+		if err := s.cfg.FlameOf(&b, id); err != nil {
+			http.Error(w, "draw the flame graph: "+err.Error(), http.StatusNotFound)
+			return
+		}
+		sendDrawing(w, b.Bytes())
+		return
+	}
 	if s.cfg.Flame == nil {
 		http.Error(w, "profiles are not offered here", http.StatusNotFound)
 		return
@@ -296,9 +307,13 @@ func (s *Server) flame(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "profile the receive path: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
+	sendDrawing(w, b.Bytes())
+}
+
+func sendDrawing(w http.ResponseWriter, svg []byte) {
 	w.Header().Set("Content-Type", "image/svg+xml")
 	w.Header().Set("Cache-Control", "no-store")
-	// The drawing's own zoom and search are inline; it still loads nothing.
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; sandbox allow-scripts")
-	_, _ = w.Write(b.Bytes()) // the viewer went away
+	// The drawing's own zoom and search (which asks in a dialogue) are inline; it still loads nothing.
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; sandbox allow-scripts allow-modals")
+	_, _ = w.Write(svg) // the viewer went away
 }

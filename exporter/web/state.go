@@ -24,8 +24,9 @@ type Facts struct {
 	Snapshot *knob.Snapshot
 	Report   *diagnose.Report
 	Plan     *plan.Plan
-	History  []apply.Transaction // oldest first
-	Loop     []string            // the closed loop's state, as sentences
+	History  []apply.Transaction  // oldest first
+	Profiled func(id string) bool // says of which transactions Config.FlameOf has a drawing; nil: of none
+	Loop     []string             // the closed loop's state, as sentences
 }
 
 type state struct {
@@ -113,6 +114,7 @@ type deed struct {
 	Changes []string `json:"changes"`
 	// Effect is measure, before, after; "significant" where the difference is.
 	Effect [][4]string `json:"effect,omitempty"`
+	Flame  bool        `json:"flame,omitempty"` // its flame graph is there
 }
 
 // stateOf draws facts up for the page.
@@ -152,7 +154,9 @@ func stateOf(f Facts) *state {
 		s.Reasons = append(s.Reasons, f.Plan.Reasons...)
 	}
 	for i := range f.History {
-		s.History = append(s.History, deedOf(&f.History[i]))
+		d := deedOf(&f.History[i])
+		d.Flame = f.Profiled != nil && f.Profiled(d.ID)
+		s.History = append(s.History, d)
 	}
 	if f.Snapshot != nil {
 		s.tables(f)

@@ -246,33 +246,13 @@ const views = {
   },
 
   history() {
-    const fs = S.frames; if (!fs.length) return;
-    const data = [fs.map(f => f.t / 1e3), fs.map(f => f.pps), fs.map(f => 100 * Math.max(0, ...f.rx)), fs.map(f => Object.values(f.drops || {}).reduce((a, b) => a + b, 0))];
-    chart("trend", 220, data, () => ({
-      scales: {"%": {range: [0, 100]}},
-      axes: [axis(), {...axis(), label: "packets/s", values: (_, v) => v.map(num), size: 64}, {...axis(), scale: "%", side: 1, label: "hottest CPU %", grid: {show: false}}],
-      series: [{}, {label: "packets/s", stroke: css("--accent"), width: 1.5, points: {show: false}}, {label: "hottest CPU %", scale: "%", stroke: css("--warn"), width: 1.5, points: {show: false}}, {label: "lost/s", stroke: css("--bad"), width: 1.5, points: {show: false}}],
-      hooks: {draw: [u => {
-        for (const d of [...(S.state ? S.state.history : []), ...(S.since ? [{begun: S.since, state: "after", id: ""}] : [])]) {
-          const x = d.begun / 1e3; if (x < u.scales.x.min || x > u.scales.x.max) continue;
-          const px = u.valToPos(x, "x", true), g = u.ctx;
-          g.save(); g.strokeStyle = d.state === "kept" ? css("--ok") : css("--bad"); g.setLineDash([4, 4]); g.lineWidth = 2; g.beginPath(); g.moveTo(px, u.bbox.top); g.lineTo(px, u.bbox.top + u.bbox.height); g.stroke();
-          g.fillStyle = css("--fg"); g.fillText(`${d.id} ${d.state}`, px + 4, u.bbox.top + 12 * devicePixelRatio);
-          // The judged effect: the hottest CPU before and after, as a step beside the line.
-          const hot = (d.effect || []).find(e => e[0].startsWith("hottest"));
-          if (hot) {
-            const y = v => u.valToPos(100 * v, "%", true), w = 40 * devicePixelRatio; g.setLineDash([]); g.lineWidth = 3; g.strokeStyle = css("--warn");
-            g.beginPath(); g.moveTo(px - w, y(hot[1])); g.lineTo(px, y(hot[1])); g.lineTo(px, y(hot[2])); g.lineTo(px + w, y(hot[2])); g.stroke();
-          }
-          g.restore();
-        }
-      }]},
-    }));
+    trend();
     const s = S.state; if (!s || (S.since && !s.history.length)) return;
     const key = JSON.stringify(s.history); if (views.history.key === key) return; views.history.key = key;
     replace($("deeds"), ...[...s.history].reverse().slice(0, 50).map(d => el("li", {}, el("strong", {}, `${new Date(d.begun).toLocaleString()} · transaction ${d.id} · ${d.state}`), d.why ? ": " + d.why : "",
       el("details", {}, el("summary", {}, `${d.changes.length} change${d.changes.length === 1 ? "" : "s"}`), el("ul", {}, ...d.changes.map(c => el("li", {class: "mono"}, c)))),
-      d.effect && d.effect.length ? el("details", {}, el("summary", {}, "measured before and after"), el("table", {}, el("tbody", {}, ...d.effect.map(([n, a, b, w]) => el("tr", {}, el("th", {scope: "row"}, n), el("td", {class: "num"}, a), el("td", {class: "num"}, b), el("td", {}, w)))))) : "")));
+      d.effect && d.effect.length ? el("details", {}, el("summary", {}, "measured before and after"), el("table", {}, el("tbody", {}, ...d.effect.map(([n, a, b, w]) => el("tr", {}, el("th", {scope: "row"}, n), el("td", {class: "num"}, a), el("td", {class: "num"}, b), el("td", {}, w)))))) : "",
+      d.flame ? el("p", {}, el("a", {href: "flame.svg?transaction=" + encodeURIComponent(d.id), target: "_blank", rel: "noopener"}, "flame graph: what took more time after it, and what less")) : "")));
     if (!s.history.length) replace($("deeds"), el("li", {}, "No change was made in this boot."));
   },
 
@@ -286,6 +266,33 @@ const views = {
 };
 
 // --- charts (uPlot)
+
+// trend draws what history is judged by, with the changes made.
+function trend() {
+  const fs = S.frames; if (!fs.length) return;
+  const data = [fs.map(f => f.t / 1e3), fs.map(f => f.pps), fs.map(f => 100 * Math.max(0, ...f.rx)), fs.map(f => Object.values(f.drops || {}).reduce((a, b) => a + b, 0))];
+  chart("trend", 220, data, () => ({
+    scales: {y: {range: (_, __, most) => [0, Math.max(10, most * 1.1)]}, "%": {range: [0, 100]}},
+    axes: [axis(), {...axis(), label: "packets/s", values: (_, v) => v.map(num), size: 64}, {...axis(), scale: "%", side: 1, label: "hottest CPU %", grid: {show: false}}],
+    padding: [18, null, null, null], // room for what the marks are called
+    series: [{}, {label: "packets/s", stroke: css("--accent"), width: 1.5, points: {show: false}}, {label: "hottest CPU %", scale: "%", stroke: css("--warn"), width: 1.5, points: {show: false}}, {label: "lost/s", stroke: css("--bad"), width: 1.5, points: {show: false}}],
+    hooks: {draw: [u => {
+      for (const d of [...(S.state ? S.state.history : []), ...(S.since ? [{begun: S.since, state: "after", id: ""}] : [])]) {
+        const x = d.begun / 1e3; if (x < u.scales.x.min || x > u.scales.x.max) continue;
+        const px = u.valToPos(x, "x", true), g = u.ctx;
+        g.save(); g.strokeStyle = d.state === "kept" ? css("--ok") : css("--bad"); g.setLineDash([4, 4]); g.lineWidth = 2; g.beginPath(); g.moveTo(px, u.bbox.top); g.lineTo(px, u.bbox.top + u.bbox.height); g.stroke();
+        g.fillStyle = css("--fg"); g.textBaseline = "bottom"; g.fillText(`${d.id} ${d.state}`, px + 4 * devicePixelRatio, u.bbox.top - 1);
+        // The judged effect: the hottest CPU before and after, as a step beside the line.
+        const hot = (d.effect || []).find(e => e[0].startsWith("hottest"));
+        if (hot) {
+          const y = v => u.valToPos(100 * v, "%", true), w = 40 * devicePixelRatio; g.setLineDash([]); g.lineWidth = 3; g.strokeStyle = css("--warn");
+          g.beginPath(); g.moveTo(px - w, y(hot[1])); g.lineTo(px, y(hot[1])); g.lineTo(px, y(hot[2])); g.lineTo(px + w, y(hot[2])); g.stroke();
+        }
+        g.restore();
+      }
+    }]},
+  }));
+}
 
 const charts = new Map();
 const axis = () => ({stroke: css("--soft"), grid: {stroke: css("--line"), width: 1}, ticks: {stroke: css("--line"), width: 1}});
@@ -383,7 +390,11 @@ $("take").addEventListener("click", async () => {
 // --- data
 
 function say(text, lost) { $("status").textContent = text; document.body.classList.toggle("lost", !!lost); }
-function newState(s) { S.state = s; $("host").textContent = [s.host, s.kernel].filter(Boolean).join(" · "); draw(); }
+function newState(s) {
+  // A link to a section was followed when the page was still empty: what was drawn since moved it away.
+  if (!S.state && location.hash) setTimeout(() => document.querySelector(":target")?.scrollIntoView({behavior: "instant"}), 200);
+  S.state = s; $("host").textContent = [s.host, s.kernel].filter(Boolean).join(" · "); draw();
+}
 function newFrame(f) { S.frames.push(f); if (S.frames.length > KEEP) S.frames.splice(0, S.frames.length - KEEP); if (!S.paused) say("live · " + clock(f.t) + (f.level < 1 ? " · level 0" : "")); draw(); }
 
 if (embedded) {
