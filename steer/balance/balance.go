@@ -137,6 +137,7 @@ func Solve(ctx context.Context, p Problem) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer memories.Put(s.memory)
 	s.run()
 	return s.result(), nil
 }
@@ -145,7 +146,9 @@ func Solve(ctx context.Context, p Problem) (*Result, error) {
 type solver struct {
 	Problem
 	budget
-	index  map[int]int // CPU.ID → index
+	*memory
+	index  []int32     // CPU.ID → index + 1, 0 none, of IDs that are not far above the number of CPUs
+	far    map[int]int // of the others
 	core   []int       // CPU → dense core, −1 alone
 	cores  [][]int     // core → CPUs
 	start  []Assignment
@@ -158,10 +161,12 @@ type solver struct {
 	fair   float64 // level of all CPUs if buckets could be cut
 
 	scratch []int // of at
+	load    []float64
+	busy    []bool // of loads
 }
 
 func newSolver(ctx context.Context, p Problem) (*solver, error) {
-	s := &solver{Problem: p, index: make(map[int]int, len(p.CPUs))}
+	s := &solver{Problem: p, index: make([]int32, 4*len(p.CPUs)+64)}
 	if p.SMT == 0 {
 		s.SMT = DefaultSMT
 	}
@@ -169,10 +174,17 @@ func newSolver(ctx context.Context, p Problem) (*solver, error) {
 		return nil, fmt.Errorf("balance: SMT %v, slack %v or steps %d out of range", p.SMT, p.Slack, p.Steps)
 	}
 	for i, c := range p.CPUs {
-		if _, twice := s.index[c.ID]; twice || c.ID < 0 || !finite(c.Background) {
+		if c.ID < 0 || s.cpu(c.ID) >= 0 || !finite(c.Background) {
 			return nil, fmt.Errorf("balance CPU %d: given twice, negative or background %v not a load", c.ID, c.Background)
 		}
-		s.index[c.ID] = i
+		if c.ID < len(s.index) {
+			s.index[c.ID] = int32(i) + 1
+		} else {
+			if s.far == nil {
+				s.far = map[int]int{}
+			}
+			s.far[c.ID] = i
+		}
 	}
 	items := 0
 	for i := range p.Devices {
@@ -181,6 +193,8 @@ func newSolver(ctx context.Context, p Problem) (*solver, error) {
 		}
 		items += len(p.Devices[i].Buckets)
 	}
+	s.memory = memories.Get().(*memory)
+	s.rewind()
 	s.group()
 	s.budget = budget{ctx: ctx, left: p.Steps, asked: p.Steps > 0}
 	if p.Steps == 0 {
@@ -201,6 +215,17 @@ func newSolver(ctx context.Context, p Problem) (*solver, error) {
 	return s, nil
 }
 
+// cpu is the index of a CPU by its ID, −1 where there is none.
+func (s *solver) cpu(id int) int {
+	if id >= 0 && id < len(s.index) {
+		return int(s.index[id]) - 1
+	}
+	if i, ok := s.far[id]; ok {
+		return i
+	}
+	return -1
+}
+
 func finite(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
 
 func (s *solver) check(d *Device) error {
@@ -211,7 +236,7 @@ func (s *solver) check(d *Device) error {
 		return fmt.Errorf("costs of %d queues, %d queues", len(d.Cost), len(d.IRQ))
 	}
 	for q, c := range d.IRQ {
-		if _, ok := s.index[c]; !ok && c != Unused {
+		if c != Unused && s.cpu(c) < 0 {
 			return fmt.Errorf("queue %d on CPU %d: no such CPU", q, c)
 		}
 	}
@@ -229,7 +254,7 @@ func (s *solver) check(d *Device) error {
 		}
 	}
 	for _, c := range d.CPUs {
-		if _, ok := s.index[c]; !ok {
+		if s.cpu(c) < 0 {
 			return fmt.Errorf("allowed CPU %d: no such CPU", c)
 		}
 	}
@@ -265,11 +290,7 @@ func (s *solver) group() {
 func (s *solver) at(irq []int) []int {
 	s.scratch = s.scratch[:0]
 	for _, id := range irq {
-		c := -1
-		if id != Unused {
-			c = s.index[id]
-		}
-		s.scratch = append(s.scratch, c)
+		s.scratch = append(s.scratch, s.cpu(id)) // of Unused there is none
 	}
 	return s.scratch
 }
@@ -282,9 +303,13 @@ func (d *Device) cost(q int) float64 {
 	return d.Cost[q]
 }
 
-// loads is the load of each CPU with an assignment, and whether movable load is in it.
+// loads is the load of each CPU with an assignment, and whether movable load is in it. The next call overwrites both.
 func (s *solver) loads(as []Assignment) (load []float64, busy []bool) {
-	load, busy = make([]float64, len(s.CPUs)), make([]bool, len(s.CPUs))
+	if s.load == nil {
+		s.load, s.busy = make([]float64, len(s.CPUs)), make([]bool, len(s.CPUs))
+	}
+	load, busy = s.load, s.busy
+	clear(busy)
 	for i, c := range s.CPUs {
 		load[i] = c.Background
 	}

@@ -24,7 +24,7 @@ func (s *solver) lowerBound() float64 {
 		n += len(d.Buckets) + len(d.IRQ)
 	}
 	items := make([]float64, 0, n)
-	var total, bound float64
+	var total, bound, level float64
 	queues := 0
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -40,14 +40,14 @@ func (s *solver) lowerBound() float64 {
 			}
 			usable++
 			cheapest = min(cheapest, d.cost(q))
-			reach[s.index[id]] = true
+			reach[s.cpu(id)] = true
 		}
 		if usable == 0 {
 			continue
 		}
 		if d.May&IRQ != 0 {
 			for _, id := range s.allowed(i) {
-				reach[s.index[id]] = true
+				reach[s.cpu(id)] = true
 			}
 		}
 		var sum, biggest float64
@@ -78,7 +78,8 @@ func (s *solver) lowerBound() float64 {
 		if sum == 0 {
 			continue
 		}
-		bound = max(bound, s.water(load, reach, usable, sum), s.coolestWith(load, reach, biggest))
+		level = s.water(load, reach, usable, sum)
+		bound = max(bound, level, s.coolestWith(load, reach, biggest))
 		total += sum
 		queues += usable
 		for c := range reach {
@@ -88,7 +89,11 @@ func (s *solver) lowerBound() float64 {
 	if total == 0 {
 		return 0
 	}
-	s.fair = s.water(load, union, queues, total)
+	if len(s.Devices) == 1 {
+		s.fair = level
+	} else {
+		s.fair = s.water(load, union, queues, total)
+	}
 	bound = max(bound, s.fair)
 	reachable, coolest := 0, math.Inf(1)
 	for c, ok := range union {

@@ -24,7 +24,7 @@ func (p *packing) greedy(cur *state) bool {
 	for _, l := range cur.load {
 		mean += l / float64(m)
 	}
-	g := rsspp{p: p, need: make([]float64, m), sign: make([]int, m), over: newMinTree(m), under: newMinTree(m), left: make([]int32, m+1)}
+	g := rsspp{p: p, need: p.float64s(m), sign: make([]int, m), over: p.newMinTree(m), under: p.newMinTree(m), left: p.int32s(m + 1)}
 	nOver, nUnder := 0, 0
 	for c, l := range cur.load {
 		switch d := l - mean; {
@@ -40,8 +40,7 @@ func (p *packing) greedy(cur *state) bool {
 		return true
 	}
 	g.items, g.from = p.byHome()
-	g.bin = make([]int32, len(p.w))
-	g.best = make([]int32, len(p.w))
+	g.bin, g.best = p.int32s(len(p.w)), p.int32s(len(p.w))
 	g.search()
 	cur.set(g.best)
 	return true

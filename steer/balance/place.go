@@ -106,11 +106,11 @@ func (s *solver) placeQueues() [][]int {
 				continue
 			}
 			for _, id := range s.allowed(i) {
-				use(s.index[id])
+				use(s.cpu(id))
 			}
 			for _, id := range d.IRQ {
 				if id != Unused {
-					use(s.index[id])
+					use(s.cpu(id))
 				}
 			}
 		}
@@ -128,7 +128,7 @@ func (s *solver) placeQueues() [][]int {
 			to[c] = inf
 		}
 		for _, id := range s.allowed(i) {
-			to[bins[s.index[id]]] = 1
+			to[bins[s.cpu(id)]] = 1
 		}
 		p.uniform = p.uniform && !slices.Contains(to, inf)
 		p.to[i] = to
@@ -138,7 +138,7 @@ func (s *solver) placeQueues() [][]int {
 		}
 		for q, w := range queues {
 			if id := d.IRQ[q]; id != Unused && w > 0 {
-				p.add(len(refs), w, w, bins[s.index[id]], i)
+				p.add(len(refs), w, w, bins[s.cpu(id)], i)
 				refs = append(refs, bucketRef{i, q})
 			}
 		}
@@ -202,7 +202,7 @@ func (s *solver) spread() [][]int {
 		if d.May&IRQ == 0 {
 			for _, id := range d.IRQ {
 				if id != Unused {
-					take(s.index[id])
+					take(s.cpu(id))
 				}
 			}
 		}
@@ -224,7 +224,7 @@ func (s *solver) spread() [][]int {
 			if id == Unused {
 				continue
 			}
-			if c := s.index[id]; taken[c] == 0 && heat[c] <= level && slices.Contains(allowed, id) {
+			if c := s.cpu(id); taken[c] == 0 && heat[c] <= level && slices.Contains(allowed, id) {
 				take(c)
 				continue
 			}
@@ -236,13 +236,13 @@ func (s *solver) spread() [][]int {
 		if len(allowed) == 0 {
 			continue
 		}
-		best := s.index[allowed[0]]
+		best := s.cpu(allowed[0])
 		for _, id := range allowed[1:] {
-			if c := s.index[id]; coolest(c, best) < 0 {
+			if c := s.cpu(id); coolest(c, best) < 0 {
 				best = c
 			}
 		}
-		if now := s.index[out[at.device][at.queue]]; taken[now] == taken[best] && heat[now] <= heat[best] {
+		if now := s.cpu(out[at.device][at.queue]); taken[now] == taken[best] && heat[now] <= heat[best] {
 			best = now
 		}
 		take(best)

@@ -29,7 +29,7 @@ func (p *packing) solve() (bin []int32, proven bool) {
 		}
 	}
 	good := func() bool { return bs.hot <= p.floor*(1+eps) }
-	tree := newMinTree(m)
+	tree := p.newMinTree(m)
 	target := max(p.floor, p.bound)
 	// Levels from the target up: what has to leave shrinks, and with it the moves.
 	for _, above := range []float64{0, .004, .015, .05, .15} {
@@ -39,6 +39,13 @@ func (p *packing) solve() (bin []int32, proven bool) {
 		}
 		p.fill(cur, tree, level, fewest)
 		offer()
+		if above == 0 && p.floor > p.bound && !good() {
+			// Nearly there with the fewest moves: a few swaps get there with fewer than another choice would.
+			p.improve(cur, tree)
+			if offer(); good() {
+				break
+			}
+		}
 		if above <= .004 && !good() {
 			p.fill(cur, tree, level, small)
 			offer()
@@ -56,10 +63,13 @@ func (p *packing) solve() (bin []int32, proven bool) {
 	if !good() {
 		p.improve(best, tree)
 	}
-	p.reduce(best)
-	bs = best.score()
-	if bs.hot <= p.bound*(1+eps) && bs.moves == p.other+p.mustMove() {
-		return best.bin, true // the greedy cannot beat a bound
+	least := p.other + p.mustMove(target)
+	if !good() || bs.moves > least {
+		p.reduce(best)
+		bs = best.score()
+	}
+	if good() && bs.moves == least {
+		return best.bin, true // no cooler counts, and fewer moves do not get there
 	}
 	if p.greedy(cur) {
 		offer()
@@ -84,14 +94,14 @@ func (p *packing) solve() (bin []int32, proven bool) {
 // exhaustive is the number of assignments up to which all are searched whatever the budget.
 const exhaustive = 20_000
 
-// mustMove is how many items have to leave their homes for the bound.
-func (p *packing) mustMove() (n int) {
-	over := make([]float64, len(p.back))
+// mustMove is how many items at least have to leave their homes for a hottest bin of no more than level.
+func (p *packing) mustMove(level float64) (n int) {
+	over := p.float64s(len(p.back))
 	copy(over, p.back)
 	for i, w := range p.w {
 		over[p.home[i]] += w
 	}
-	limit := p.bound * (1 + eps)
+	limit := level * (1 + eps)
 	// The biggest first frees most: fewer cannot do.
 	for i, w := range p.w {
 		if h := p.home[i]; over[h] > limit {

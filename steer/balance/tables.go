@@ -40,7 +40,7 @@ func (s *solver) tablePacking(as []Assignment) *tables {
 			if s.Devices[i].steers() {
 				for _, id := range as[i].IRQ {
 					if id != Unused {
-						use(s.index[id])
+						use(s.cpu(id))
 					}
 				}
 			}
@@ -127,9 +127,9 @@ func (s *solver) tablesOf(t *tables, as []Assignment, bin []int32) []Assignment 
 
 // newPacking makes a packing of up to n items; those that add puts in are counted by trim.
 func (s *solver) newPacking(n int) *packing {
-	floats, ints := make([]float64, 2*n), make([]int32, 3*n)
+	floats, ints := s.float64s(2*n), s.int32s(3*n)
 	return &packing{
-		budget: &s.budget, smt: s.SMT, bound: s.bound, floor: s.floor,
+		budget: &s.budget, memory: s.memory, smt: s.SMT, bound: s.bound, floor: s.floor,
 		w: floats[:n], base: floats[n:], home: ints[:n], kind: ints[n : 2*n], id: ints[2*n:],
 	}
 }
@@ -205,14 +205,14 @@ func (s *solver) elephants(as []Assignment) []Elephant {
 			if id == Unused || d.Buckets[b] == 0 {
 				continue
 			}
-			n[s.index[id]]++
+			n[s.cpu(id)]++
 			if w := d.Buckets[b] * d.cost(q); d.May != 0 && w > s.fair*(1+eps) {
 				out = append(out, Elephant{Device: i, Bucket: b, Load: w, CPU: id})
 			}
 		}
 	}
 	for k := range out {
-		out[k].Alone = n[s.index[out[k].CPU]] == 1
+		out[k].Alone = n[s.cpu(out[k].CPU)] == 1
 	}
 	slices.SortFunc(out, func(a, b Elephant) int {
 		return cmp.Or(cmp.Compare(b.Load, a.Load), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Bucket, b.Bucket))
@@ -244,12 +244,12 @@ func (s *solver) isolate() {
 				continue
 			}
 			best, least := -1, math.Inf(1)
-			from := s.index[irq[q]]
+			from := s.cpu(irq[q])
 			for to, id := range irq {
 				if id == Unused || den[id] {
 					continue
 				}
-				c := s.index[id]
+				c := s.cpu(id)
 				w := d.Buckets[b] * d.cost(to)
 				load[c] += w
 				load[from] -= d.Buckets[b] * d.cost(q)
@@ -263,7 +263,7 @@ func (s *solver) isolate() {
 				load[from] += d.Buckets[b] * d.cost(q)
 			}
 			if best >= 0 {
-				c := s.index[irq[best]]
+				c := s.cpu(irq[best])
 				load[from] -= d.Buckets[b] * d.cost(q)
 				load[c] += d.Buckets[b] * d.cost(best)
 				busy[c] = true

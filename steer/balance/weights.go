@@ -10,14 +10,14 @@ func (s *solver) weights(device int, as []Assignment) Assignment {
 	rest := slices.Clone(as)
 	rest[device] = Assignment{}
 	load, _ := s.loads(rest)
-	w := runs{d: d, irq: out.IRQ, at: make([]int, len(out.IRQ)), load: load, s: s, alone: true}
+	w := runs{d: d, irq: out.IRQ, at: make([]int, len(out.IRQ)), load: slices.Clone(load), s: s, alone: true}
 	seen := map[int]bool{}
 	for q, id := range out.IRQ {
 		w.at[q] = -1
 		if id == Unused {
 			continue
 		}
-		c := s.index[id]
+		c := s.cpu(id)
 		w.at[q] = c
 		key := -1 - c
 		if g := s.core[c]; g >= 0 {
