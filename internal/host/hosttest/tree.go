@@ -47,37 +47,38 @@ const maxLinks = 40 // MAXSYMLINKS, include/linux/namei.h
 // find walks to a path. The last element is followed only when follow is set.
 func (n *node) find(p string, follow bool) (*node, error) {
 	links := 0
-	var walk func(at string) (*node, error)
-	walk = func(at string) (*node, error) {
-		cur, here := n, "/"
-		parts := strings.Split(strings.Trim(path.Clean(at), "/"), "/")
-		for i, s := range parts {
-			if s == "" {
-				continue
-			}
-			if cur.dir == nil {
-				return nil, syscall.ENOTDIR
-			}
-			next := cur.dir[s]
-			if next == nil {
-				return nil, syscall.ENOENT
-			}
-			last := i == len(parts)-1
-			if next.link != "" && (!last || follow) {
-				if links++; links > maxLinks {
-					return nil, syscall.ELOOP
-				}
-				to := next.link
-				if !path.IsAbs(to) {
-					to = path.Join(here, to)
-				}
-				return walk(path.Join(append([]string{to}, parts[i+1:]...)...))
-			}
-			cur, here = next, path.Join(here, s)
+	at := []*node{n} // where we are, and the folders above
+	for rest := p; rest != ""; {
+		var s string
+		s, rest, _ = strings.Cut(rest, "/")
+		switch s {
+		case "", ".":
+			continue
+		case "..":
+			at = at[:max(len(at)-1, 1)]
+			continue
 		}
-		return cur, nil
+		cur := at[len(at)-1]
+		if cur.dir == nil {
+			return nil, syscall.ENOTDIR
+		}
+		next := cur.dir[s]
+		if next == nil {
+			return nil, syscall.ENOENT
+		}
+		if next.link == "" || rest == "" && !follow {
+			at = append(at, next)
+			continue
+		}
+		if links++; links > maxLinks {
+			return nil, syscall.ELOOP
+		}
+		if path.IsAbs(next.link) {
+			at = at[:1]
+		}
+		rest = next.link + "/" + rest
 	}
-	return walk(p)
+	return at[len(at)-1], nil
 }
 
 func pathError(op, p string, err error) error {
