@@ -50,6 +50,7 @@ func NewDriver(device string, ifindex int, driver string, stats []ethtool.Stat) 
 // Statistics reads what drivers count, as ethtool.Client does: with its errors.
 type Statistics interface {
 	Stats(device string) ([]ethtool.Stat, error)
+	Driver(device string) (ethtool.Driver, error)
 }
 
 // driverShare bounds the time spent on the statistics of drivers: drivers ask their device for
@@ -60,32 +61,61 @@ const driverShare = 500
 // driverSource keeps what was read last.
 type driverSource struct {
 	drivers []Driver
+	missing []Unmeasured
 	next    time.Time // not to be read before
 }
 
 // read adds the drivers' statistics to a reading.
-func (s *driverSource) read(r *Reading, fsys host.FS, from Statistics, now func() time.Time) {
+func (s *driverSource) read(r *Reading, c *Config) {
+	from, now := c.Statistics, c.Now
 	if from == nil {
 		return
 	}
 	start := now()
 	if s.drivers != nil && start.Before(s.next) {
 		r.Drivers = s.drivers // as they were: what grew since shows in a later sample
+		r.Unmeasured = append(r.Unmeasured, s.missing...)
 		return
 	}
-	r.readDrivers(fsys, from)
+	had := len(r.Unmeasured)
+	r.readDrivers(c)
+	s.missing = slices.Clone(r.Unmeasured[had:])
 	end := now()
 	s.drivers, s.next = r.Drivers, end.Add(driverShare*end.Sub(start))
 }
 
-// readDrivers reads the statistics of every device that has a driver.
-func (r *Reading) readDrivers(fsys host.FS, from Statistics) {
+// xdp is the devices that have an XDP program, by ifindex.
+func (r *Reading) xdp(list func() ([]nic.XDP, error)) map[int]bool {
+	if list == nil {
+		return nil
+	}
+	all, err := list()
+	if err != nil {
+		r.unmeasured("which devices have an XDP program", err)
+	}
+	on := map[int]bool{}
+	for _, x := range all {
+		on[x.IfIndex] = true
+	}
+	return on
+}
+
+// readDrivers reads the statistics of every device that has a driver of its own, and of those that XDP programs run on.
+func (r *Reading) readDrivers(c *Config) {
+	fsys, from := c.FS, c.Statistics
 	r.Drivers = []Driver{}
+	xdp := r.xdp(c.XDP)
 	for _, dev := range r.Devices {
 		dir := "/sys/class/net/" + dev.Name
-		link, err := fsys.Readlink(dir + "/device/driver")
-		if err != nil {
+		name := ""
+		switch link, err := fsys.Readlink(dir + "/device/driver"); {
+		case err == nil:
+			name = path.Base(link)
+		case !xdp[dev.IfIndex]:
 			continue // a virtual device, or gone
+		default:
+			d, _ := from.Driver(dev.Name) // some have none
+			name = d.Name
 		}
 		stats, err := from.Stats(dev.Name)
 		if err != nil && !errors.Is(err, ethtool.ErrNotSupported) {
@@ -98,7 +128,11 @@ func (r *Reading) readDrivers(fsys host.FS, from Statistics) {
 		if n, err := carrierDowns(fsys, dir); err == nil {
 			stats = append(stats, n)
 		}
-		r.Drivers = append(r.Drivers, NewDriver(dev.Name, dev.IfIndex, path.Base(link), stats))
+		d := NewDriver(dev.Name, dev.IfIndex, name, stats)
+		r.Drivers = append(r.Drivers, d)
+		if xdp[dev.IfIndex] && !slices.Contains(d.Told, nic.XDPDropped) {
+			r.unmeasured("what XDP does on "+dev.Name, errors.New("its driver does not count it, and the kernel tells of errors and redirected packets only"))
+		}
 	}
 }
 

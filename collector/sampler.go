@@ -10,6 +10,7 @@ import (
 
 	"github.com/rxsteer/rxsteer/bpf"
 	"github.com/rxsteer/rxsteer/internal/host"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
 	"github.com/rxsteer/rxsteer/internal/sockdiag"
 )
 
@@ -42,6 +43,9 @@ type Config struct {
 	RXQueue func(netns uint64, ifindex int, napiID uint32) int
 	// Statistics reads the drivers' own counters; nil reads none.
 	Statistics Statistics
+	// XDP lists the devices that have an XDP program, as nic.Netlink.Programs does: of these drivers' counters of what it
+	// does are read, of virtual devices too. nil: of none.
+	XDP func() ([]nic.XDP, error)
 	// Connections lists TCP connections, as sockdiag.TCP does; nil lists none.
 	Connections func(limit int) ([]sockdiag.Flow, error)
 	// RSS lists the devices whose buckets and flows to count at level 2, as they are set now. It is asked
@@ -383,7 +387,7 @@ func (s *Sampler) read() (*Reading, error) {
 		}
 	}
 	r := ReadHost(s.cfg.FS, now)
-	s.drivers.read(r, s.cfg.FS, s.cfg.Statistics, s.cfg.Now)
+	s.drivers.read(r, &s.cfg)
 	s.tcp.read(r, s.cfg.FS, s.cfg.Connections, s.cfg.Now)
 	r.BPF = counters
 	r.packets = s.packets.read()

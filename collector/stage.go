@@ -117,8 +117,6 @@ func (s *Sampler) startPackets() {
 	for _, h := range programs.Missing() {
 		p.missing = append(p.missing, Unmeasured{What: h.Lost, Why: h.Why})
 	}
-	p.missing = append(p.missing, Unmeasured{What: "packets that XDP drops, passes or sends back, by queue",
-		Why: "the kernel has no tracepoint for these actions: where a driver counts them, its counters tell"})
 }
 
 // room makes room for the CPUs that are counted.

@@ -20,6 +20,8 @@ type queueCounts struct {
 	asked  int // drivers
 }
 
+func (*queueCounts) Driver(string) (ethtool.Driver, error) { return ethtool.Driver{}, nil }
+
 func (q *queueCounts) QueueStats(ifindex int) ([]netdev.QueueStats, error) {
 	packets, ok := q.kernel[ifindex]
 	if !ok {

@@ -411,7 +411,7 @@ func (e *env) newSampler(h *hostRooms, level attention, interval time.Duration, 
 		Connections: sockdiag.TCP,
 	}
 	if h.ethtool != nil {
-		c.Statistics = h.ethtool
+		c.Statistics, c.XDP = h.ethtool, nic.Netlink{}.Programs
 	}
 	if level == auto {
 		c.Worth = func(s *collector.Sample) string { return diagnose.CloserLook(s, h.nics, h.named) }

@@ -31,11 +31,18 @@ const (
 	LinkDowns FactKind = "link-downs"
 	// Shaping: packets over what the cloud provider allows the instance.
 	Shaping FactKind = "shaping"
+	// XDPSeen: packets an XDP program was shown; XDPPassed, XDPDropped, XDPSent and XDPRedirected: what it did with
+	// them: went on to the stack, thrown away, sent back out of the device, handed to another device, CPU or AF_XDP socket.
+	XDPSeen       FactKind = "xdp-seen"
+	XDPPassed     FactKind = "xdp-passed"
+	XDPDropped    FactKind = "xdp-dropped"
+	XDPSent       FactKind = "xdp-sent"
+	XDPRedirected FactKind = "xdp-redirected"
 )
 
 // counterKinds are all kinds whose rows name a counter.
 var counterKinds = []FactKind{RingDrops, RingEmpty, NoMemory, PauseSent, PauseReceived, CRCErrors, SymbolErrors,
-	LengthErrors, FECUncorrected, FECCorrected, LinkDowns, Shaping}
+	LengthErrors, FECUncorrected, FECCorrected, LinkDowns, Shaping, XDPSeen, XDPPassed, XDPDropped, XDPSent, XDPRedirected}
 
 // counterFacts are names that mean the same in every driver that has them; a driver's own rows go before.
 var counterFacts = []Fact{
