@@ -26,11 +26,12 @@ build: need-go ## bin/rxsteer (static; needs only Go)
 # Everything in the packages is as old as the commit.
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 DIST ?= dist
+ARCHS ?= amd64 arm64
 package: build ## deb, rpm and bill of materials for amd64 and arm64 in dist/
 	@mkdir -p $(DIST)/built/man $(DIST)/built/completion
 	$(BIN)/rxsteer man -w $(DIST)/built/man
 	for s in bash zsh fish; do $(BIN)/rxsteer completion $$s >$(DIST)/built/completion/$$s || exit 1; done
-	for a in amd64 arm64; do \
+	for a in $(ARCHS); do \
 	  CGO_ENABLED=0 GOARCH=$$a $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(DIST)/built/rxsteer-$$a ./cmd/rxsteer && \
 	  $(GO) -C deploy run ./package -built $(abspath $(DIST))/built -w $(abspath $(DIST)) -arch $$a -version '$(VERSION)' -epoch $(SOURCE_DATE_EPOCH) || exit 1; \
 	done
@@ -90,7 +91,7 @@ fuzz: need-go ## every fuzzer for FUZZTIME (5s)
 .PHONY: lab lab-ci lab-matrix lab-list lab-kill lab-persist rxlab
 rxlab: need-go deps
 	@$(GO) build -o $(BIN)/rxlab ./lab/vm
-lab: rxlab ## every VM scenario, the kernel matrix, the map's truth, persist and kill -9, one table (long)
+lab: rxlab ## every VM scenario, the kernel matrix, the map's truth, persist, kill -9, the package and the image, one table (long)
 	$(SUDO) $(BIN)/rxlab all
 	$(SUDO) $(BIN)/rxlab run -lasts $(SOAK) soak
 	$(MAKE) soak
@@ -105,6 +106,8 @@ lab-kill: rxlab ## kill -9 at 200 random points of apply on a real driver
 	$(SUDO) $(BIN)/rxlab kill
 lab-persist: rxlab ## persisted settings after a reboot and after ethtool -L, in guests
 	$(SUDO) $(BIN)/rxlab persist
+lab-package: rxlab ## deb installed, killed, upgraded and removed in a guest that systemd boots
+	$(SUDO) $(BIN)/rxlab package
 lab-%: rxlab ## one VM scenario, e.g. make lab-igb-udp-hash
 	$(SUDO) $(BIN)/rxlab run $*
 

@@ -8,6 +8,7 @@
 //	rxlab truth [KERNEL NIC]        rxsteer status against ethtool and /proc in guests
 //	rxlab kill [-rounds N] [-nic NIC]   kill -9 at random points of apply, in one guest
 //	rxlab persist [-nic NIC]            persisted settings after a reboot and after ethtool -L
+//	rxlab package [-nic NIC]            install, kill -9, upgrade and removal of the deb in a guest that systemd boots
 //	rxlab ci                        what make check runs
 //	rxlab all                       everything, one table
 //
@@ -38,6 +39,7 @@ const usage = `usage:
   rxlab truth            rxsteer status against ethtool and /proc, each NIC on each kernel
   rxlab kill             kill -9 at random points of apply, on a real driver
   rxlab persist          persisted settings after a reboot and after ethtool -L
+  rxlab package          install, kill -9, upgrade and removal of the deb, under systemd
   rxlab ci               what make check runs
   rxlab all              everything, one table
 `
@@ -55,7 +57,7 @@ func run(ctx context.Context, args []string) int {
 	}
 	commands := map[string]func(context.Context, []string) error{
 		"prep": prep, "boot": boot, "list": list, "run": runScenarios,
-		"matrix": runMatrix, "truth": runTruth, "kill": runKill, "persist": runPersist,
+		"matrix": runMatrix, "truth": runTruth, "kill": runKill, "persist": runPersist, "package": runPackage,
 		"ci": runCI, "all": runAll,
 	}
 	cmd, ok := commands[args[0]]

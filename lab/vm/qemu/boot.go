@@ -27,8 +27,10 @@ type Job struct {
 	// Bin are static programs to put on the guest's and the sender's PATH.
 	Bin []string
 	// Root, a tar archive, is the file system of another system: it is unpacked into memory and its own init boots it.
-	// The script then runs with its programs as the unit lab-job.service, and Bin is not there.
+	// The script then runs with its programs as the unit lab-job.service; of Bin what begins with rx is in /usr/local/bin.
 	Root string
+	// Files are put into /share.
+	Files []string
 	// Timeout is when QEMU is killed, counted from its start; 0 is five minutes.
 	Timeout time.Duration
 	// Output gets the script's output while it runs; nil drops it.
@@ -121,6 +123,15 @@ func (r *run) fill(job Job) error {
 	if job.Root != "" {
 		if err := r.fillRoot(job.Root); err != nil {
 			return err
+		}
+	}
+	for _, f := range job.Files {
+		data, err := os.ReadFile(f)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(r.share, filepath.Base(f)), data, 0o644)
+		}
+		if err != nil {
+			return labFailed("copy a file for the guest: %v", err)
 		}
 	}
 	for _, b := range job.Bin {

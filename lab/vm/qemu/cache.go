@@ -230,6 +230,41 @@ func (c *Cache) installTools(ctx context.Context, a *apt) error {
 	})
 }
 
+// rootPackages make a Debian that systemd boots and a package can be installed in.
+const rootPackages = "systemd,systemd-sysv,dbus,iproute2,ethtool,curl,procps"
+
+// Root returns a tar archive of a small Debian of the host's suite, for Job.Root.
+func (c *Cache) Root(ctx context.Context) (string, error) {
+	unlock, err := c.lock()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	a, err := newApt(filepath.Join(c.dir, "apt"))
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(c.dir, "root-"+a.code+".tar")
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	if _, err := exec.LookPath("mmdebstrap"); err != nil {
+		if err := a.update(ctx, "host", false); err != nil {
+			return "", err
+		}
+		if _, err := a.run(ctx, "host", "", "get", "install", "-y", "--no-install-recommends", "mmdebstrap"); err != nil {
+			return "", err
+		}
+	}
+	if _, err := output(exec.CommandContext(ctx, "mmdebstrap", "--variant=minbase", "--include="+rootPackages, a.code, file+".new.tar")); err != nil {
+		return "", err
+	}
+	if err := os.Rename(file+".new.tar", file); err != nil {
+		return "", labFailed("fill the cache: %v", err)
+	}
+	return file, nil
+}
+
 func qemuKnowsIGB(ctx context.Context) bool {
 	out, _ := exec.CommandContext(ctx, "qemu-system-x86_64", "-device", "help").Output() // fails where QEMU is not installed
 	return strings.Contains(string(out), `"igb"`)

@@ -22,7 +22,7 @@ done
 echo "lab: ready, uptime $(cut -d' ' -f1 /proc/uptime)"
 # A job with a root of its own (Job.Root): its init takes over here, and runs the job as a unit.
 if [ -e /share/root.tar ]; then
-  mkdir /new; mount -t tmpfs -o mode=755,size=90% root /new; tar xf /share/root.tar -C /new; mkdir -p /new/share /new/run
+  mkdir /new; mount -t tmpfs -o mode=755,size=90% root /new; tar xf /share/root.tar -C /new; mkdir -p /new/share /new/run; cp /bin/rx* /new/usr/local/bin/ 2>/dev/null
   mount --move /share /new/share; umount /sys/fs/bpf /sys/kernel/tracing /sys/kernel/debug /dev/pts /tmp
   for d in proc sys dev; do mount --move /$d /new/$d; done
   exec switch_root /new /sbin/init
