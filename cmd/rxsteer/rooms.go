@@ -63,6 +63,15 @@ func (h *hostRooms) inventory(ctx context.Context) ([]nic.NIC, error) {
 	return nics, nil
 }
 
+// tenants are the pods and containers at the other ends of interfaces, by ifindex.
+func (h *hostRooms) tenants() (map[int]nic.Tenant, error) {
+	var peers nic.Netlink
+	if o, ok := h.fs.(host.OS); ok {
+		peers.Path = o.Path
+	}
+	return nic.Tenants(h.fs, peers)
+}
+
 // owners are others who write receive settings.
 func (h *hostRooms) owners(ctx context.Context, nics []nic.NIC) ([]knob.Owner, error) {
 	src := nic.OwnerSources{FS: h.fs, NICs: nics, Attachments: nic.Netlink{}}

@@ -50,6 +50,7 @@ type statusNIC struct {
 	SpeedMb  *int                                `json:"speed_mbit"`
 	Master   string                              `json:"master"`
 	Lower    []string                            `json:"lower"`
+	Tenant   *nic.Tenant                         `json:"tenant"`
 	Queues   []statusQueue                       `json:"queues"`
 	Control  []nic.Vector                        `json:"control"`
 	Table    []int                               `json:"table"`
@@ -157,9 +158,12 @@ func readStatus(ctx context.Context, h *hostRooms, names []string) (*statusDoc, 
 	var top *topo.Topology
 	var snap *knob.Snapshot
 	var owners []knob.Owner
+	var tenants map[int]nic.Tenant
+	var noTenants error // a gap, no failure
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) { top, err = h.topology(); return err })
 	group.Go(func() (err error) { owners, err = h.owners(ctx, nics); return err })
+	group.Go(func() error { tenants, noTenants = h.tenants(); return nil })
 	group.Go(func() (err error) {
 		if snap, err = h.machine.Snapshot(ctx, chosen...); err != nil {
 			err = fmt.Errorf("read settings: %w", err)
@@ -169,7 +173,16 @@ func readStatus(ctx context.Context, h *hostRooms, names []string) (*statusDoc, 
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	return viewStatus(nics, chosen, names, top, snap, owners), nil
+	doc := viewStatus(nics, chosen, names, top, snap, owners)
+	for i := range doc.NICs {
+		if t, ok := tenants[doc.NICs[i].IfIndex]; ok {
+			doc.NICs[i].Tenant = &t
+		}
+	}
+	if noTenants != nil {
+		doc.Problems = append(doc.Problems, noTenants.Error())
+	}
+	return doc, nil
 }
 
 func viewStatus(nics []nic.NIC, chosen, names []string, top *topo.Topology, snap *knob.Snapshot, owners []knob.Owner) *statusDoc {
@@ -372,6 +385,9 @@ func printNIC(w io.Writer, n *statusNIC, p palette, width int) {
 	if len(n.Lower) > 0 {
 		add("over " + strings.Join(n.Lower, ", "))
 	}
+	if n.Tenant != nil {
+		add(tenant(n.Tenant))
+	}
 	fmt.Fprintln(w, p.bold(n.Name)+"  "+strings.Join(facts, ", "))
 	if len(n.Queues) > 0 {
 		printQueues(w, n, p)
@@ -383,6 +399,14 @@ func printNIC(w io.Writer, n *statusNIC, p palette, width int) {
 	for _, x := range n.Notes {
 		wrap(w, width, "  · ", "    ", x)
 	}
+}
+
+// tenant names who lives at the other end, in as many words as tell it apart.
+func tenant(t *nic.Tenant) string {
+	if t.Pod != "" {
+		return "of pod " + t.Pod
+	}
+	return "of container " + t.Container[:12] // as runtimes print it
 }
 
 func printQueues(w io.Writer, n *statusNIC, p palette) {

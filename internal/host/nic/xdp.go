@@ -32,20 +32,27 @@ type Attachments interface {
 
 // Netlink asks the kernel over rtnetlink and sock_diag, in the network
 // namespace of the calling thread.
-type Netlink struct{}
+type Netlink struct {
+	Path func(string) string // where a file of the host is in this process's tree; nil: as it is
+}
+
+// dumpLinks returns a RTM_NEWLINK message of each interface: struct ifinfomsg, then attributes.
+func dumpLinks() ([]netlink.Message, error) {
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request | netlink.Dump},
+		Data:   make([]byte, unix.SizeofIfInfomsg),
+	})
+}
 
 // Programs dumps the links and returns those with an XDP program (IFLA_XDP,
 // include/uapi/linux/if_link.h).
 func (Netlink) Programs() ([]XDP, error) {
-	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
-	if err != nil {
-		return nil, fmt.Errorf("list XDP programs: %w", err)
-	}
-	defer c.Close()
-	msgs, err := c.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETLINK, Flags: netlink.Request | netlink.Dump},
-		Data:   make([]byte, unix.SizeofIfInfomsg),
-	})
+	msgs, err := dumpLinks()
 	if err != nil {
 		return nil, fmt.Errorf("list XDP programs: %w", err)
 	}
