@@ -67,6 +67,23 @@ func TestAgentSurvivesItsDevices(t *testing.T) {
 		ip(r.b, "link", "set", "b0", "up")
 	}
 
+	// What somebody else set stays his, also when the link is away for some looks.
+	yielded := `rxsteer_loop_yielded{device="b0",knob="rps-cpus"} 1`
+	if err := r.b.SetRPS("b0", 0, "1"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the loop to yield", shows(yielded, true))
+	ip(r.b, "link", "set", "b0", "down")
+	looks := value(t, scrape(), "rxsteer_samples_total")
+	await(t, "some looks", func() bool {
+		body := scrape()
+		if !strings.Contains(body, yielded) {
+			t.Fatal("it is forgotten while the link is down")
+		}
+		return value(t, body, "rxsteer_samples_total") > looks+4
+	})
+	ip(r.b, "link", "set", "b0", "up")
+
 	ip(r.b, "link", "set", "b0", "down")
 	ip(r.b, "link", "set", "b0", "name", "c0")
 	ip(r.b, "link", "set", "c0", "up")

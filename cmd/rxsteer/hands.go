@@ -134,11 +134,14 @@ func (x *hands) Look(ctx context.Context) (*control.Look, error) {
 	for _, n := range nics {
 		d, named := c.For(n.Name)
 		i := slices.IndexFunc(snap.Devices, func(s knob.Device) bool { return s.IfIndex == n.IfIndex })
-		if d.Mode == control.Off || !n.Up || i < 0 || !named && n.Kind != nic.Physical {
+		if d.Mode == control.Off || !n.Up && !named || i < 0 || !named && n.Kind != nic.Physical {
 			continue
 		}
-		steered = append(steered, n.Name)
 		look.Devices = append(look.Devices, plan.Of(snap.Devices[i]))
+		if !n.Up {
+			continue // it may flap: who owns which setting and what was taken back is remembered
+		}
+		steered = append(steered, n.Name)
 		if snap.Get(knob.Ref{Knob: knob.RSSTable, Target: knob.Target(n.Name)}).Known() {
 			fast = append(fast, collector.TickDevice{Name: n.Name, IfIndex: n.IfIndex, Driver: n.Driver, CPUs: queueCPUs(&n)})
 		}
