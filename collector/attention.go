@@ -4,8 +4,6 @@ import (
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/rxsteer/rxsteer/bpf"
 )
 
 // calm is how long nothing must have been worth a closer look before level 2 is left again: attaching is dearer than staying.
@@ -31,10 +29,9 @@ func (s *Sampler) attend(sample *Sample) {
 			return
 		}
 		s.why, s.coarse = why, slices.Clone(s.missing)
-		s.types, s.ahead = bpf.NewTypes(), s.loadAhead()
+		s.ahead = s.loadAhead()
 		s.startDetail(sample)
 		s.ahead.end()
-		s.types = nil
 		if s.spread.programs != nil {
 			s.spread.gated = true // the next sample began before
 		}

@@ -84,48 +84,73 @@ func (s *Sampler) CloseBuckets() error {
 	return err
 }
 
-// ahead loads the programs for buckets while the others are loaded: each takes some 0.1–0.3 s.
-type ahead struct {
-	devices  []RSS
-	options  bpf.SpreadOptions
-	loaded   chan struct{} // closed when they are
-	programs SpreadPrograms
+// loading is programs that are being loaded.
+type loading[T interface{ Close() error }] struct {
+	done     chan struct{} // closed when they are
+	programs T
 	err      error
+}
+
+// take hands the programs over, as a load does.
+func (l *loading[T]) take() (T, error) {
+	<-l.done
+	p, err := l.programs, l.err
+	l.err = errTaken
+	return p, err
+}
+
+// end unloads what nobody took.
+func (l *loading[T]) end() {
+	if p, err := l.take(); err == nil {
+		_ = p.Close() // nothing is attached
+	}
+}
+
+var errTaken = errors.New("loaded ahead once only")
+
+// ahead loads the programs of level 2 while those of level 1 are loaded and calibrated, which takes about as long.
+type ahead struct {
+	devices []RSS
+	spread  loading[SpreadPrograms] // where buckets are asked for
+	packets loading[PacketPrograms]
 }
 
 // loadAhead begins to, where they are asked for; else it returns nil.
 func (s *Sampler) loadAhead() *ahead {
-	if s.cfg.Level < 2 || s.cfg.RSS == nil {
+	if s.cfg.Level < 2 {
 		return nil
 	}
-	load := s.cfg.LoadSpread
-	if load == nil {
-		load = loadSpread
+	a := &ahead{spread: loading[SpreadPrograms]{done: make(chan struct{}), err: errTaken}, packets: loading[PacketPrograms]{done: make(chan struct{})}}
+	types := bpf.NewTypes()
+	packets := s.cfg.LoadPackets
+	if packets == nil {
+		packets = func() (PacketPrograms, error) { return bpf.LoadPackets(bpf.Options{Types: types}) }
 	}
-	a := &ahead{devices: s.cfg.RSS(), loaded: make(chan struct{})}
-	a.options = spreadOptions(a.devices)
+	spread := s.cfg.LoadSpread
+	if spread == nil {
+		spread = loadSpread
+	}
+	if s.cfg.RSS != nil {
+		a.devices = s.cfg.RSS()
+	}
 	go func() {
-		defer close(a.loaded)
-		a.programs, a.err = load(a.options)
+		if s.cfg.RSS != nil {
+			options := spreadOptions(a.devices)
+			options.Types = types
+			a.spread.programs, a.spread.err = spread(options)
+		}
+		close(a.spread.done)
+		a.packets.programs, a.packets.err = packets()
+		close(a.packets.done)
 	}()
 	return a
 }
 
-// take hands the programs over, as a load does.
-func (a *ahead) take(bpf.SpreadOptions) (SpreadPrograms, error) {
-	<-a.loaded
-	p := a.programs
-	a.programs = nil
-	return p, a.err
-}
-
 // end unloads what nobody took.
 func (a *ahead) end() {
-	if a == nil {
-		return
-	}
-	if p, _ := a.take(a.options); p != nil {
-		_ = p.Close() // nothing is attached
+	if a != nil {
+		a.spread.end()
+		a.packets.end()
 	}
 }
 
@@ -146,10 +171,10 @@ func (s *Sampler) flowRate(last *Sample) int {
 
 // startSpread watches the devices of RSS from now on, where level 2 is asked for. last is the sample before, nil none.
 func (s *Sampler) startSpread(last *Sample) {
-	if s.ahead == nil || s.programs == nil {
+	if s.cfg.RSS == nil || s.ahead == nil || s.programs == nil {
 		return
 	}
-	if err := s.spread.begin(s.ahead.take, s.cfg.Now, s.ahead.devices, s.flowRate(last), 1); err != nil {
+	if err := s.spread.begin(func(bpf.SpreadOptions) (SpreadPrograms, error) { return s.ahead.spread.take() }, s.cfg.Now, s.ahead.devices, s.flowRate(last), 1); err != nil {
 		s.noSpread(err)
 		return
 	}

@@ -101,7 +101,6 @@ type Sampler struct {
 	loaded     *Reading
 	ticked     bpf.Counters // of tick, to be overwritten
 	climb      atomic.Int64 // Unix ns until which all detail is asked for
-	types      *bpf.Types   // of the kernel, while starting
 	ahead      *ahead       // while starting
 	why        string       // level 2 was climbed to, "" not
 	closer     time.Time    // until when it is kept
@@ -117,9 +116,6 @@ func New(cfg Config) *Sampler {
 		cfg.Now = time.Now
 	}
 	s := &Sampler{cfg: cfg, ready: make(chan struct{})}
-	if cfg.LoadPackets == nil {
-		s.cfg.LoadPackets = s.loadPackets
-	}
 	if cfg.Attach == nil {
 		s.cfg.Attach = s.attach
 	}
@@ -130,7 +126,7 @@ func New(cfg Config) *Sampler {
 // there are, and so what the programs will cost.
 func (s *Sampler) attach() (Programs, []Unmeasured, error) {
 	s.before, s.loaded = s.eventsNow(), nil
-	p, err := bpf.Load(bpf.Options{Detail: s.cfg.Level >= 2, Types: s.types})
+	p, err := bpf.Load(bpf.Options{Detail: s.cfg.Level >= 2})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -222,8 +218,6 @@ func (s *Sampler) start() error {
 	s.stale, s.drivers, s.refused = stale{}, driverSource{}, nil
 	s.owners = ownerSource{}
 	s.tcp, s.budget = tcpSource{}, nil
-	s.types = bpf.NewTypes()
-	defer func() { s.types = nil }() // some MiB
 	if s.ahead = nil; s.cfg.Worth == nil {
 		s.ahead = s.loadAhead()
 		defer s.ahead.end()

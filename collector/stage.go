@@ -29,11 +29,6 @@ type detailer interface {
 	SetThreads(on bool) error
 }
 
-// loadPackets loads the programs of package bpf.
-func (s *Sampler) loadPackets() (PacketPrograms, error) {
-	return bpf.LoadPackets(bpf.Options{Types: s.types})
-}
-
 // switchEvent is what timing NAPI threads takes for a switch of tasks, ns (measured on a guest of 2 CPUs, 6.18).
 const switchEvent = 27
 
@@ -84,7 +79,7 @@ func (s *Sampler) startPackets() {
 	refuse := func(err error) {
 		p.missing = []Unmeasured{{What: "stages of packets", Why: err.Error()}}
 	}
-	programs, err := s.cfg.LoadPackets()
+	programs, err := s.ahead.packets.take()
 	if err != nil {
 		refuse(err)
 		return
