@@ -115,7 +115,11 @@ lab-%: rxlab ## one VM scenario, e.g. make lab-igb-udp-hash
 LINK_STEERING = @[ ! -e docs/benchmarks-steering.md ] || grep -qs benchmarks-steering docs/benchmarks.md || \
   printf '\nWhat steering wins beside its peers: [benchmarks-steering.md](benchmarks-steering.md).\n' | $(SUDO) tee -a docs/benchmarks.md >/dev/null
 
-.PHONY: bench bench-steering
+.PHONY: bench bench-steering bench-eyes
+bench-eyes: need-go deps-test ## what the page costs a viewer and the agent, and rxsteer top a host (quiet machine)
+	$(GO) test -run '^$$' -bench 'Page|Viewers' -benchtime 10x ./exporter/web
+	$(GO) test -run '^$$' -bench 'Second|Terminal' ./cmd/rxsteer/internal/top
+	$(SUDO) $(GO) test -run '^$$' -bench Top ./cmd/rxsteer
 bench: need-go deps build ## cost per packet beside peers and an A/A control, attach, read, status → docs/benchmarks.md
 	$(SUDO) $(GO) run ./lab/bench -rxsteer $(BIN)/rxsteer -install -w docs/benchmarks.md
 	$(LINK_STEERING)

@@ -59,6 +59,16 @@ function share(td, x, hotAt) {
 }
 const keep = {}; // a cell that is drawn otherwise
 function replace(parent, ...children) { parent.replaceChildren(...children); }
+function put(e, text) { if (e.textContent !== text) e.textContent = text; }
+// tiles changes in place what differs: a screen reader and the layout keep the rest.
+function tiles(list, want) {
+  while (list.children.length > want.length) list.lastElementChild.remove();
+  want.forEach(([cls, big, small], i) => {
+    const li = list.children[i] || list.appendChild(el("li", {}, el("b"), el("span")));
+    if (li.className !== cls) li.className = cls;
+    put(li.firstElementChild, big); put(li.lastElementChild, small);
+  });
+}
 function cells(row, values) {
   // Cells are changed in place, so that a screen reader, a selection and the scroll position stay.
   values.forEach((v, i) => {
@@ -93,17 +103,18 @@ const views = {
     const qs = Object.entries(f.q).sort((a, b) => b[1].share - a[1].share || b[1].pps - a[1].pps), top = qs[0];
     const lost = Object.values(f.drops || {}).reduce((a, b) => a + b, 0);
     const worst = S.state && S.state.findings[0];
-    const tile = (cls, big, small) => el("li", {class: cls}, el("b", {}, big), el("span", {}, small));
-    replace($("tiles"),
+    const tile = (cls, big, small) => [cls, big, small];
+    tiles($("tiles"), [
       tile(f.rx[hot] > .8 ? "bad" : f.rx[hot] > .5 ? "warn" : "ok", pct(f.rx[hot] || 0), `hottest: cpu ${f.cpu[hot] ?? "–"} in receive softirq` + (f.level < 1 ? " (all softirqs)" : "")),
       tile("", mean > 0 ? (f.rx[hot] / mean).toFixed(1) + " ×" : "–", "hottest to mean"),
       tile("", top ? top[0] : "–", top ? `busiest queue: ${num(top[1].pps)} packets/s` + (top[1].share ? `, ${pct(top[1].share)} of a CPU` : "") : "no queue was polled"),
       tile("", num(f.pps), "packets/s received"),
       tile(lost > 0 ? "bad" : "ok", num(lost), "lost/s" + (lost > 0 ? ": " + Object.keys(f.drops).join(", ") : "")),
       tile(worst ? (worst.severity === "critical" ? "bad" : worst.severity === "warning" ? "warn" : "") : "ok", worst ? worst.id + " " + worst.subject : S.state && S.state.judged ? "none" : "–", worst ? "worst finding" : "findings"),
-      f.cost ? tile("", pct(f.cost.hottest), `cost of measuring on cpu ${f.cost.cpu}` + (f.cost.budget ? `, budget ${pct(f.cost.budget)}` : "")) : "");
-    $("loop").textContent = S.state ? S.state.loop.join(" · ") : "";
-    document.title = (worst ? worst.id + " " + worst.subject + " – " : "") + "rxsteer" + (S.state && S.state.host ? " " + S.state.host : "");
+      f.cost ? tile("", pct(f.cost.hottest), `cost of measuring on cpu ${f.cost.cpu}` + (f.cost.budget ? `, budget ${pct(f.cost.budget)}` : "")) : null].filter(Boolean));
+    put($("loop"), S.state ? S.state.loop.join(" · ") : "");
+    const title = (worst ? worst.id + " " + worst.subject + " – " : "") + "rxsteer" + (S.state && S.state.host ? " " + S.state.host : "");
+    if (document.title !== title) document.title = title;
   },
 
   findings() {
@@ -151,8 +162,12 @@ const views = {
     if (want) list = list.filter(r => `${r.key} irq ${r.irq} cpu ${r.cpu} ${r.vector || ""}`.toLowerCase().includes(want));
     const by = S.sort, sign = S.down ? -1 : 1;
     list.sort((a, b) => (typeof a[by] === "string" ? a[by].localeCompare(b[by], undefined, {numeric: true}) : (a[by] - b[by]) || (a.pps - b.pps)) * sign || a.key.localeCompare(b.key, undefined, {numeric: true}));
-    const shown = list.slice(0, 256), at = new Map(shown.map(r => [r.key, r]));
-    rows($("queue-table").tBodies[0], shown.map(r => r.key), (tr, k) => {
+    const shown = list.slice(0, 256), at = new Map(shown.map(r => [r.key, r])), body = $("queue-table").tBodies[0], box = $("queue-scroll");
+    // Rows out of sight are filled every fifth frame, and when they are scrolled to.
+    const tall = body.firstElementChild?.offsetHeight || 24, from = box.scrollTop / tall - 4, to = (box.scrollTop + box.clientHeight) / tall + 4, whole = (views.queues.n = ((views.queues.n || 0) + 1) % 5) === 0;
+    let nth = 0;
+    rows(body, shown.map(r => r.key), (tr, k) => {
+      const i = nth++; if (!whole && tr.firstElementChild && (i < from || i > to)) return;
       const r = at.get(k), far = r.home >= 0 && r.node >= 0 && r.home !== r.node;
       cells(tr, [k + (r.rps ? ` (RPS ${r.rps})` : ""), [r.irq >= 0 ? r.irq : "–", "num"], [r.cpu >= 0 ? r.cpu : "–", "num"], [r.node >= 0 ? r.node + (far ? ` ≠ ${r.home}` : "") : "–", "num"],
         [num(r.pps), "num"], keep, [num(r.ns || null), "num"], [span(r.p99), "num"], [r.full ? pct(r.full) : "–", "num"]]);
@@ -162,8 +177,12 @@ const views = {
   },
 
   map() {
-    const fs = S.frames.slice(embedded ? -120 : -5); if (!fs.length || !S.state) return;
-    const box = $("sankey"), facts = new Map(S.state.queues.map(q => [q.key, q])), node = new Map(S.state.cpus.map(c => [c.id, c.node]));
+    const fs = S.frames.slice(embedded ? -120 : -5), box = $("sankey"); if (!fs.length || !S.state) return;
+    // A mean of five frames is drawn once in five: hundreds of shapes are what costs most here.
+    const key = [S.state.queues.length, box.clientWidth].join();
+    if (views.map.key === key && views.map.drawn >= fs[0].t) return;
+    views.map.key = key; views.map.drawn = last().t;
+    const facts = new Map(S.state.queues.map(q => [q.key, q])), node = new Map(S.state.cpus.map(c => [c.id, c.node]));
     const f = last(), busy = new Map(f.cpu.map((c, i) => [c, f.busy[i]])), nodes = [], index = new Map(), links = new Map();
     const at = (name, col, extra) => { const k = col + name; if (!index.has(k)) { index.set(k, nodes.length); nodes.push({name, col, ...extra}); } return index.get(k); };
     const link = (a, b, v, extra) => { const k = a + ">" + b, l = links.get(k); if (l) l.value += v; else links.set(k, {source: a, target: b, value: v, ...extra}); };
@@ -367,6 +386,7 @@ let resized; addEventListener("resize", () => { clearTimeout(resized); resized =
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const [id, c] of charts) { c.plot.destroy(); charts.delete(id); } for (const v of Object.values(views)) delete v.key; draw(); });
 
 $("filter").addEventListener("input", () => draw("queues"));
+$("queue-scroll").addEventListener("scroll", () => draw("queues"), {passive: true});
 $("idle").addEventListener("change", () => draw("queues"));
 $("stage").addEventListener("change", () => { S.stage = $("stage").value; draw("latency"); });
 $("pause").addEventListener("click", () => { S.paused = !S.paused; $("pause").setAttribute("aria-pressed", S.paused); $("pause").textContent = S.paused ? "Resume" : "Pause"; if (!S.paused) { S.late = 0; draw(); } });
@@ -389,13 +409,15 @@ $("take").addEventListener("click", async () => {
 
 // --- data
 
-function say(text, lost) { $("status").textContent = text; document.body.classList.toggle("lost", !!lost); }
+// What is said is read out by a screen reader, the clock beside it is not.
+function say(text, lost, at) { put($("said"), text); put($("clock"), at ? " · " + clock(at) : ""); document.body.classList.toggle("lost", !!lost); }
+const live = f => say("live" + (f.level < 1 ? " · level 0" : ""), false, f.t);
 function newState(s) {
   // A link to a section was followed when the page was still empty: what was drawn since moved it away.
   if (!S.state && location.hash) setTimeout(() => document.querySelector(":target")?.scrollIntoView({behavior: "instant"}), 200);
   S.state = s; $("host").textContent = [s.host, s.kernel].filter(Boolean).join(" · "); draw();
 }
-function newFrame(f) { S.frames.push(f); if (S.frames.length > KEEP) S.frames.splice(0, S.frames.length - KEEP); if (!S.paused) say("live · " + clock(f.t) + (f.level < 1 ? " · level 0" : "")); draw(); }
+function newFrame(f) { S.frames.push(f); if (S.frames.length > KEEP) S.frames.splice(0, S.frames.length - KEEP); if (!S.paused) live(f); draw(); }
 
 if (embedded) {
   document.body.classList.add("report");
@@ -416,7 +438,7 @@ if (embedded) {
     $("version").textContent = h.version; say("connected, waiting for a sample");
   });
   on("state", newState);
-  on("past", fs => { S.frames = fs; if (fs.length) say("live · " + clock(fs[fs.length - 1].t)); draw(); });
+  on("past", fs => { S.frames = fs; if (fs.length) live(last()); draw(); });
   on("frame", newFrame);
   events.onerror = () => say(events.readyState === EventSource.CLOSED ? "the agent refused this page: reload" : "connection lost, trying again; what is shown is old", true);
   // A stream that ends for good (503) does not come back by itself.
