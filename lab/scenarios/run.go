@@ -27,6 +27,7 @@ var programs = map[string]string{
 	"rxburn":    "./lab/cmd/rxburn",
 	"rxfacts":   "./lab/scenarios/rxfacts",
 	"rxbuckets": "./lab/scenarios/rxbuckets",
+	"rxhold":    "./lab/scenarios/rxhold",
 	"rxprobe":   "./lab/matrix/probe",
 }
 
@@ -81,6 +82,8 @@ func (s *Scenario) Setup(look string) string {
 	b.WriteString(guestFunctions)
 	line("cd /share")
 	line("LASTS=%d", int(s.Lasts.Seconds()))
+	line("rxhold 2>/tmp/hold & n=300; until grep -qs ready /tmp/hold || [ $n = 0 ]; do usleep 100000; n=$((n-1)); done")
+	line("grep -q ready /tmp/hold || { cat /tmp/hold; exit 75; }")
 	line("say set")
 	line("set -e")
 	for _, l := range s.Set {
