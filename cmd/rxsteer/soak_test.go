@@ -195,7 +195,7 @@ func TestSoak(t *testing.T) {
 		err = ns.Do(func() (err error) { c, err = net.DialTimeout(network, addr, 2*time.Second); return err })
 		return c, err
 	}
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 8}}
+	client := &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 8}}
 	awaitSample(t, client, url)
 
 	load, stopLoad := context.WithCancel(t.Context())
