@@ -82,8 +82,38 @@ func Probe(fsys host.FS, opts Options) Support {
 		}
 		s.Hooks = append(s.Hooks, r)
 	}
+	s.Hooks = append(s.Hooks, probeSpread(opts, s.Err)...)
 	s.Profile = probeProfiler(opts)
 	return s
+}
+
+// probeSpread tries the hooks of LoadSpread, together: what they may read of a packet only loading them all tells. Some
+// have the name of a hook that follows packets.
+func probeSpread(opts Options, refused error) []Hook {
+	missing := map[string]string{}
+	var more []Hook // that are no tracepoint
+	if refused == nil {
+		var s *Spread
+		if s, refused = LoadSpread(SpreadOptions{BTF: opts.BTF, Types: opts.Types}); refused == nil {
+			for _, h := range s.Missing() {
+				missing[h.Name] = h.Why
+				if !slices.ContainsFunc(spreadHooks, func(x hook) bool { return x.name == h.Name }) {
+					more = append(more, h)
+				}
+			}
+			refused = errors.Join(s.Attach(), s.Close())
+		}
+	}
+	var out []Hook
+	for _, h := range spreadHooks {
+		r := Hook{Name: h.name, Level: h.level, Lost: h.lost, Why: missing[h.name]}
+		if refused != nil {
+			r.Why = refused.Error()
+		}
+		r.Live = r.Why == ""
+		out = append(out, r)
+	}
+	return append(out, more...)
 }
 
 // try loads and attaches the hook's program alone.

@@ -733,7 +733,7 @@ func TestReadIsComplete(t *testing.T) {
 func TestProbeFindsEveryHookLive(t *testing.T) {
 	testnet.NeedRoot(t)
 	s := Probe(host.OS{}, Options{})
-	if s.Err != nil || !s.BTF.Live || len(s.MissingCaps) > 0 || len(s.Hooks) != len(hooks)+len(packetHooks) {
+	if s.Err != nil || !s.BTF.Live || len(s.MissingCaps) > 0 || len(s.Hooks) != len(hooks)+len(packetHooks)+len(spreadHooks) {
 		t.Errorf("support: %+v", s)
 	}
 	for _, h := range s.Hooks {

@@ -235,6 +235,7 @@ func (s *Sampler) takeSpread(sample *Sample) {
 		default:
 			b.Device = is[j].Device
 		}
+		was.Device = b.Device // its end is told by the name it had then
 		names[costKey{was.Netns, was.IfIndex, 0}] = b.Device
 		b.Window = got.window
 		b.scale(sample.Interval)

@@ -707,3 +707,82 @@ func TestSharesOfFewPackets(t *testing.T) {
 		t.Errorf("of no packets: %v, %v", shares, trust)
 	}
 }
+
+// TestLiveDevicesThatMoveAreNamed: a device that is renamed and then moves to another namespace has its packets, stages,
+// buckets and flows under the name it has; those of the new place are not counted for the old one, and the end is told.
+func TestLiveDevicesThatMoveAreNamed(t *testing.T) { testnet.Undisturbed(t, devicesThatMoveAreNamed) }
+
+func devicesThatMoveAreNamed(t testing.TB) {
+	ns, other := testnet.New(t), testnet.New(t)
+	dev := newTAP(t, ns, 1)
+	r := rss(t, ns, "rx0", 64, 1)
+	var name atomic.Pointer[string] // nil: it is gone
+	is := "rx0"
+	name.Store(&is)
+	samples := running(t, Config{FS: ns.FS(), Level: 2, FlowRate: 1, PacketRate: 1, RSS: func() []RSS {
+		now := name.Load()
+		if now == nil {
+			return nil
+		}
+		r := r
+		r.Device = *now
+		return []RSS{r}
+	}})
+	bucketsOf := func(s *Sample, device string) (n uint64) {
+		for _, b := range s.Buckets {
+			if b.Device == device {
+				n += b.Seen
+			}
+		}
+		return n
+	}
+	stagesOf := func(s *Sample, device string) (n uint64) {
+		for _, x := range s.Stages {
+			if x.Device == device && x.Stage == GROToStack {
+				n += x.Count
+			}
+		}
+		return n
+	}
+	const n = 60
+	send(t, dev, 0, datagram(6000), n)
+	until(t, samples, "its packets", func(s *Sample) bool { return bucketsOf(s, "rx0") >= n && stagesOf(s, "rx0") >= n })
+
+	if err := errors.Join(ns.IP("link", "set", "rx0", "down"), ns.IP("link", "set", "rx0", "name", "lan0"), ns.IP("link", "set", "lan0", "up")); err != nil {
+		t.Fatal(err)
+	}
+	renamed := "lan0"
+	name.Store(&renamed)
+	send(t, dev, 0, datagram(6000), n)
+	s := until(t, samples, "its packets under the new name", func(s *Sample) bool {
+		return bucketsOf(s, "lan0") >= n && stagesOf(s, "lan0") >= n && packets(s, func(x *NAPI) bool { return x.Device == "lan0" }) >= n
+	})
+	if got := bucketsOf(s, "lan0"); got > n+10 { // the kernel's own multicast beside ours
+		t.Errorf("%d packets in buckets after it was renamed, want %d", got, n)
+	}
+	for _, f := range s.Flows {
+		if f.Device != "lan0" {
+			t.Errorf("flow of %q, want lan0's only", f.Device)
+		}
+	}
+
+	if err := errors.Join(ns.IP("link", "set", "lan0", "netns", other.Name), other.IP("link", "set", "lan0", "up")); err != nil {
+		t.Fatal(err)
+	}
+	name.Store(nil)
+	s = until(t, samples, "its end", func(s *Sample) bool {
+		return said(s, "lan0", "vanished") && said(s, "buckets of lan0", "vanished")
+	})
+	until(t, samples, "a sample without it", func(s *Sample) bool {
+		return len(s.Devices) == 1 || !slices.ContainsFunc(s.Devices, func(d Device) bool { return d.Name == "lan0" })
+	})
+	send(t, dev, 0, datagram(6000), n)
+	away := func(x *NAPI) bool { return x.Netns == other.Inode() && x.Device == Foreign }
+	s = until(t, samples, "its packets in the other namespace", func(s *Sample) bool { return packets(s, away) >= n })
+	if got := packets(s, func(x *NAPI) bool { return x.Netns == ns.Inode() && x.IfIndex == r.IfIndex }); got != 0 {
+		t.Errorf("%d packets of it in the namespace that it left", got)
+	}
+	if got := bucketsOf(s, "lan0"); got != 0 {
+		t.Errorf("%d packets in buckets of a device that nobody asked for", got)
+	}
+}
