@@ -434,7 +434,7 @@ func (m *maker) moreQueues(f diagnose.Finding) bool {
 	candidates, where := m.candidates(dev, f.Site.PollCPUs)
 	pl := m.place(candidates, f.Site.Movable, f.Site.Demand)
 	to := m.in.Policy.clamp(knob.Channels, kind, min(most, max(now+1, int64(pl.cpus.Len()))))
-	if to <= now || pl.now-pl.hottest < minGain {
+	if to <= now || pl.now-pl.then < minGain {
 		return false
 	}
 	c.To = knob.Fields(map[string]any{kind: to})
@@ -443,7 +443,7 @@ func (m *maker) moreQueues(f diagnose.Finding) bool {
 		return false
 	}
 	c.Why = fmt.Sprintf("%s; %s has %d of %d %s channels, and %d CPUs that are %s have room", f.Summary, dev, now, most, kind, pl.cpus.Len(), where)
-	c.Expect = fmt.Sprintf("%d queues spread in hardware what 1 CPU does now: the hottest is asked for %s of its time now and for about %s then. The link %s", to, percent(pl.now), percent(pl.hottest),
+	c.Expect = fmt.Sprintf("%d queues spread in hardware what 1 CPU does now: the hottest is asked for %s of its time now and for about %s then. The link %s", to, percent(pl.now), percent(pl.then),
 		map[Risk]string{Flap: "goes down for a second or two", Pause: "may pause"}[c.Risk])
 	if !m.add(c) {
 		return false

@@ -291,6 +291,69 @@ func TestLevers(t *testing.T) {
 	}
 }
 
+// Each setting a plan can hold is planned where evidence asks for it, by a case of testdata/levers or a named test, and
+// each has a near miss: the same finding where the change would not help, cannot be made or is not known to.
+func TestEveryLever(t *testing.T) {
+	type seen struct{ planned, near string }
+	// Those that need buckets and flows of a sample.
+	got := map[knob.Kind]seen{
+		knob.RSSKey:     {"TestKeyPartsTwoElephants", "TestNoKeyWithoutCause"},
+		knob.NtupleRule: {"TestRulePartsTwoElephants", "TestNoKeyWithoutCause"},
+	}
+	tests, err := os.ReadFile("table_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, x := range got {
+		for _, name := range []string{x.planned, x.near} {
+			if !bytes.Contains(tests, []byte("func "+name+"(")) {
+				t.Errorf("%s: there is no %s", k, name)
+			}
+		}
+	}
+	// A near miss is about the settings that the cases of its name plan: "rings-near-miss-hot" about those of "rings".
+	kinds := map[string]map[knob.Kind]bool{}
+	var near []string
+	files, err := filepath.Glob("testdata/levers/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		family, _, _ := strings.Cut(name, "-")
+		if strings.Contains(name, "near-miss") {
+			near = append(near, name)
+			continue
+		}
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range Make(readLever(t, a).in).Changes {
+			if kinds[family] == nil {
+				kinds[family] = map[knob.Kind]bool{}
+			}
+			kinds[family][c.Knob] = true
+			x := got[c.Knob]
+			x.planned = name
+			got[c.Knob] = x
+		}
+	}
+	for _, name := range near {
+		family, _, _ := strings.Cut(name, "-")
+		for k := range kinds[family] {
+			x := got[k]
+			x.near = name
+			got[k] = x
+		}
+	}
+	for k := range rules {
+		if x := got[k]; x.planned == "" || x.near == "" {
+			t.Errorf("%s: planned by %q, near miss %q", k, x.planned, x.near)
+		}
+	}
+}
+
 // Every state of a host that people pasted gets a sound plan, and those in which nothing is wrong none.
 func TestPlansOfPastedHosts(t *testing.T) {
 	files, err := filepath.Glob("../diagnose/testdata/cases/*.txtar")

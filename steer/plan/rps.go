@@ -13,11 +13,12 @@ import (
 	"github.com/rxsteer/rxsteer/steer/diagnose"
 )
 
-// placement is a choice of CPUs and the hottest CPU's predicted load with it.
+// placement is a choice of CPUs, the predicted load of the hottest of them, and of the hottest CPU before and after:
+// a CPU that hands work over keeps the rest of its own.
 type placement struct {
-	cpus    cpuset.Set
-	hottest float64
-	now     float64
+	cpus      cpuset.Set
+	hottest   float64
+	now, then float64
 }
 
 // place chooses the CPUs over which movable work, spread evenly by flow hash,
@@ -25,9 +26,10 @@ type placement struct {
 func (m *maker) place(candidates []int, movable map[int]float64, demand float64) placement {
 	work := sum(movable) * max(demand, 1)
 	rest := maps.Clone(m.background)
-	var now float64
+	var now, kept float64
 	for c, w := range movable {
 		rest[c] = max(0, rest[c]-w)
+		kept = max(kept, rest[c])
 		now = max(now, rest[c]+w*max(demand, 1))
 	}
 	slices.SortStableFunc(candidates, func(a, b int) int { return cmp.Compare(rest[a], rest[b]) })
@@ -51,7 +53,7 @@ func (m *maker) place(candidates []int, movable map[int]float64, demand float64)
 	}
 	for k := 1; k <= len(candidates); k++ {
 		if h := at(k); h <= max(best+fewer, headroom[m.p.Goal]) {
-			return placement{cpus: cpuset.Of(candidates[:k]...), hottest: h, now: now}
+			return placement{cpus: cpuset.Of(candidates[:k]...), hottest: h, now: now, then: max(h, kept)}
 		}
 	}
 	return placement{}
@@ -135,8 +137,8 @@ func (m *maker) rps(f diagnose.Finding) {
 		pl = m.place(candidates, f.Site.Movable, f.Site.Demand)
 	}
 	wrong := f.ID == "RX303" && f.Site.CPU < 0 // the mask is wrong whatever the load
-	if pl.now-pl.hottest < minGain && !wrong {
-		m.p.reason("%s of %s: no choice of CPUs lowers the hottest one's load by %d points (now %.0f %%, at best %.0f %%)", f.ID, dev, int(minGain*100), 100*pl.now, 100*pl.hottest)
+	if pl.now-pl.then < minGain && !wrong {
+		m.p.reason("%s of %s: no choice of CPUs lowers the hottest one's load by %d points (now %.0f %%, at best %.0f %%)", f.ID, dev, int(minGain*100), 100*pl.now, 100*pl.then)
 		return
 	}
 	to := knob.Set(pl.cpus)
@@ -157,7 +159,7 @@ func (m *maker) rps(f diagnose.Finding) {
 		}
 		n++
 		m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: to, Findings: []diagnose.ID{f.ID}, Risk: Reorder, Why: why,
-			Expect: fmt.Sprintf("the hottest CPU is asked for %.0f %% of its time now and for about %.0f %% then", 100*pl.now, 100*pl.hottest)})
+			Expect: fmt.Sprintf("the hottest CPU is asked for %.0f %% of its time now and for about %.0f %% then", 100*pl.now, 100*pl.then)})
 	}
 	if n == 0 {
 		m.p.reason("%s of %s: its masks already are the best choice (%s)", f.ID, dev, pl.cpus)
