@@ -131,7 +131,7 @@ func TestEveryFault(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			for at := 0; ; at++ {
 				dir := t.TempDir()
-				h := newFake(t, 2)
+				h := newFake(t, 2).comings()
 				old := h.state()
 				f := kind.fault
 				f.at = at
@@ -204,7 +204,7 @@ func TestDeathDuringRollback(t *testing.T) {
 	for _, kind := range []fault{{before: true}, {after: true}, {err: errInjected}} {
 		for at := 0; ; at++ {
 			dir := t.TempDir()
-			h := newFake(t, 2)
+			h := newFake(t, 2).comings()
 			old := h.state()
 			e := h.open(h.config(dir))
 			if _, err := e.Apply(ctx, h.plan(), short); err != nil {
@@ -560,40 +560,55 @@ func TestVectorsUsedUp(t *testing.T) {
 
 // Every errno of a write: everything is put back, and what is told is what steering.md says it means.
 func TestErrnoAnswers(t *testing.T) {
-	for _, test := range []struct {
-		no  syscall.Errno
-		ref knob.Ref
-		say string
-	}{
-		{syscall.ENOSPC, irq(0), "transient"},
-		{syscall.EIO, irq(0), "managed by the driver (or fixed by the platform): its affinity cannot be changed, permanent"},
-		{syscall.EPERM, irq(0), "managed by the driver: its affinity cannot be changed, permanent"},
-		{syscall.EINVAL, irq(0), "no CPU of the list is online and allowed"},
-		{syscall.EBUSY, irq(0), "still pending"},
-		{syscall.ENOENT, irq(0), "not there any more"},
-		{syscall.EINVAL, rps(0), "isolated"},
-		{syscall.EPERM, rps(0), "needs root"},
-		{syscall.ENODEV, rps(0), "not there any more"},
-		{syscall.EROFS, rps(0), "read-only"},
-		{syscall.ENOMEM, rps(0), "memory"},
-		{syscall.EOPNOTSUPP, knob.Ref{Knob: knob.RSSHashFields, Target: "eth0 udp4"}, "permanent"},
-		{syscall.EINVAL, knob.Ref{Knob: knob.RSSHashFields, Target: "eth0 udp4"}, ""},
-		{syscall.EBUSY, knob.Ref{Knob: knob.RSSHashFields, Target: "eth0 udp4"}, "in use"},
-	} {
-		t.Run(test.no.Error()+" of "+test.ref.String(), func(t *testing.T) {
+	rule := knob.Fields(map[string]any{"flow": "udp4", "queue": 1, "dst-port": "9000"})
+	// One change of each setting that the table of docs/safety.md names.
+	changes := map[string]plan.Change{
+		"irq-affinity":    {Target: irq(0).Target, From: knob.Text("0"), To: knob.Text("1")},
+		"rps-cpus":        {Target: rps(0).Target, From: knob.Text("0"), To: knob.Text("1")},
+		"rss-hash-fields": {Target: "eth0 udp4", From: knob.Text("sd"), To: knob.Text("sdfn")},
+		"rss-table":       {Target: "eth0 context-1", From: knob.Absent("no such RSS context"), To: knob.List([]int{0, 1})},
+		"ntuple-rule":     {Target: "eth0 rule-1", From: knob.Absent("no rule there"), To: rule},
+		"coalesce":        {Target: "eth0", From: fields("rx-usecs", 50), To: fields("rx-usecs", 20)},
+	}
+	doc, err := os.ReadFile("../../docs/safety.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(doc), "| error | setting |")
+	seen := map[syscall.Errno]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 4 {
+			continue
+		}
+		name, setting, say := strings.TrimPrefix(cells[0], "| "), cells[1], cells[2]
+		if name == "short write" {
+			continue
+		}
+		var no syscall.Errno
+		for n := range syscall.Errno(200) {
+			if x := unix.ErrnoName(n); x == name || x == "ENOTSUP" && name == "EOPNOTSUPP" {
+				no = n
+			}
+		}
+		c, ok := changes[setting]
+		if no == 0 || !ok {
+			t.Errorf("docs/safety.md: %s: no such error or setting", line)
+			continue
+		}
+		c.Knob, c.Risk = knob.Kind(setting), plan.Reorder
+		seen[no] = true
+		ref := c.Ref()
+		t.Run(name+" of "+ref.String(), func(t *testing.T) {
 			h := newFake(t, 1)
 			p := h.plan()
 			first := p.Changes[len(p.Changes)-1] // the host's: it succeeds and has to be undone
-			c := plan.Change{Knob: test.ref.Knob, Target: test.ref.Target, From: knob.Text("0"), To: knob.Text("1"), Risk: plan.Reorder}
-			if test.ref.Knob == knob.RSSHashFields {
-				c.From, c.To = knob.Text("sd"), knob.Text("sdfn")
-			}
-			h.settings[test.ref] = c.From
+			h.settings[ref] = c.From
 			p.Changes = []plan.Change{first, c}
 			before := h.state()
 			h.refuse = func(r knob.Ref, _ knob.Value) error {
-				if r == test.ref {
-					return test.no
+				if r == ref {
+					return no
 				}
 				return nil
 			}
@@ -603,11 +618,16 @@ func TestErrnoAnswers(t *testing.T) {
 			if err != nil || res.State != RolledBack || res.Steps[0].Outcome != Restored || res.Steps[1].Outcome != Failed {
 				t.Fatalf("%+v, %v", res, err)
 			}
-			if !strings.Contains(res.Why, test.say) || !strings.Contains(res.Why, test.no.Error()) {
-				t.Errorf("says %q, want %q and the kernel's own words", res.Why, test.say)
+			if !strings.Contains(res.Why, say) || !strings.Contains(res.Why, no.Error()) {
+				t.Errorf("says %q, want %q and the kernel's own words", res.Why, say)
 			}
 			h.same("after refusal", before)
 		})
+	}
+	for _, no := range []syscall.Errno{syscall.ENOSPC, syscall.EIO, syscall.EBUSY, syscall.EINVAL, syscall.EPERM, syscall.ENODEV} {
+		if !seen[no] {
+			t.Errorf("docs/safety.md has no answer to %v", no)
+		}
 	}
 }
 

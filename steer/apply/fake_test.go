@@ -82,6 +82,8 @@ func newFake(t *testing.T, queues int) *fakeHost {
 var (
 	features = knob.Ref{Knob: knob.Features, Target: "eth0"}
 	entries  = knob.Ref{Knob: knob.RPSSockFlowEntries, Target: knob.Host}
+	context1 = knob.Ref{Knob: knob.RSSTable, Target: "eth0 context-1"}
+	rule1    = knob.Ref{Knob: knob.NtupleRule, Target: "eth0 rule-1"}
 )
 
 func rps(q int) knob.Ref { return knob.Ref{Knob: knob.RPSCPUs, Target: knob.On("eth0", "rx-%d", q)} }
@@ -185,12 +187,24 @@ func (h *fakeHost) config(dir string) Config {
 	return Config{Dir: dir, Host: h, wrap: func(d disk) disk { return faultyDisk{d, h.fault} }}
 }
 
-// plan wants masks 0-3 on every queue of eth0 and an RFS table.
+// comings gives the host a place for an RSS context and for a rule, which the plan then fills.
+func (h *fakeHost) comings() *fakeHost {
+	h.settings[context1], h.settings[rule1] = knob.Absent("no such RSS context"), knob.Absent("no rule there")
+	return h
+}
+
+// plan wants masks 0-3 on every queue of eth0 and an RFS table, and with comings a context and a rule into it.
 func (h *fakeHost) plan() *plan.Plan {
 	p := &plan.Plan{Version: plan.Version, Goal: plan.Balanced, Identity: plan.Identity{BootID: h.snap.Host.BootID, Netns: h.snap.Host.Netns, Kernel: h.snap.Host.Kernel,
 		Devices: []plan.Device{plan.Of(h.snap.Devices[0])}}}
 	for q := range h.snap.Devices[0].RXQueues {
 		p.Changes = append(p.Changes, plan.Change{Knob: knob.RPSCPUs, Target: rps(q).Target, From: h.settings[rps(q)], To: knob.Text("0-3"), Risk: plan.Reorder})
+	}
+	if v, ok := h.settings[rule1]; ok {
+		p.Changes = append(p.Changes,
+			plan.Change{Knob: context1.Knob, Target: context1.Target, From: h.settings[context1], To: knob.List([]int{0, 1}), Risk: plan.Reorder},
+			plan.Change{Knob: rule1.Knob, Target: rule1.Target, From: v, Risk: plan.Reorder,
+				To: knob.Fields(map[string]any{"flow": "udp4", "queue": 0, "context": 1, "dst-port": "9000"})})
 	}
 	p.Changes = append(p.Changes, plan.Change{Knob: entries.Knob, Target: entries.Target, From: h.settings[entries], To: knob.Int(4096), Risk: plan.NoRisk})
 	return p
