@@ -88,7 +88,7 @@ fuzz: need-go ## every fuzzer for FUZZTIME (5s)
 	    echo "fuzz $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg >/tmp/fuzz.$$$$ 2>&1 || { cat /tmp/fuzz.$$$$; exit 1; }; rm -f /tmp/fuzz.$$$$; \
 	  done; done
 
-.PHONY: lab lab-ci lab-matrix lab-list lab-kill lab-persist rxlab
+.PHONY: lab lab-ci lab-matrix lab-list lab-kill lab-persist lab-package lab-image rxlab
 rxlab: need-go deps
 	@$(GO) build -o $(BIN)/rxlab ./lab/vm
 lab: rxlab ## every VM scenario, the kernel matrix, the map's truth, persist, kill -9, the package and the image, one table (long)
@@ -108,6 +108,8 @@ lab-persist: rxlab ## persisted settings after a reboot and after ethtool -L, in
 	$(SUDO) $(BIN)/rxlab persist
 lab-package: rxlab ## deb installed, killed, upgraded and removed in a guest that systemd boots
 	$(SUDO) $(BIN)/rxlab package
+lab-image: rxlab ## the Dockerfile built by buildah and run by podman, without a network
+	$(SUDO) $(BIN)/rxlab image
 lab-%: rxlab ## one VM scenario, e.g. make lab-igb-udp-hash
 	$(SUDO) $(BIN)/rxlab run $*
 

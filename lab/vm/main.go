@@ -9,6 +9,7 @@
 //	rxlab kill [-rounds N] [-nic NIC]   kill -9 at random points of apply, in one guest
 //	rxlab persist [-nic NIC]            persisted settings after a reboot and after ethtool -L
 //	rxlab package [-nic NIC]            install, kill -9, upgrade and removal of the deb in a guest that systemd boots
+//	rxlab image                     the Dockerfile built and run without a network, on this host
 //	rxlab ci                        what make check runs
 //	rxlab all                       everything, one table
 //
@@ -40,6 +41,7 @@ const usage = `usage:
   rxlab kill             kill -9 at random points of apply, on a real driver
   rxlab persist          persisted settings after a reboot and after ethtool -L
   rxlab package          install, kill -9, upgrade and removal of the deb, under systemd
+  rxlab image            the Dockerfile built and run without a network, on this host
   rxlab ci               what make check runs
   rxlab all              everything, one table
 `
@@ -57,7 +59,7 @@ func run(ctx context.Context, args []string) int {
 	}
 	commands := map[string]func(context.Context, []string) error{
 		"prep": prep, "boot": boot, "list": list, "run": runScenarios,
-		"matrix": runMatrix, "truth": runTruth, "kill": runKill, "persist": runPersist, "package": runPackage,
+		"matrix": runMatrix, "truth": runTruth, "kill": runKill, "persist": runPersist, "package": runPackage, "image": runImage,
 		"ci": runCI, "all": runAll,
 	}
 	cmd, ok := commands[args[0]]

@@ -276,6 +276,25 @@ func (a *apt) fetchKernel(ctx context.Context, version, dir string) (string, err
 	return "", &Failure{Code: ExitUnavailable, Line: fmt.Sprintf("kernel %s unavailable: no linux-image package of it in %s", version, strings.Join(asked, ", "))}
 }
 
+// install installs what is missing of the host's packages of these names.
+func (a *apt) install(ctx context.Context, packages ...string) error {
+	var need []string
+	for _, p := range packages {
+		out, _ := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Status}", p).Output() // fails for a package never seen
+		if !strings.HasSuffix(string(out), " installed") {
+			need = append(need, p)
+		}
+	}
+	if len(need) == 0 {
+		return nil
+	}
+	if err := a.update(ctx, "host", false); err != nil {
+		return err
+	}
+	_, err := a.run(ctx, "host", "", "get", append([]string{"install", "-y", "--no-install-recommends"}, need...)...)
+	return err
+}
+
 // newestPackage is the highest of the matching names, numbers compared as numbers.
 func newestPackage(list string, want *regexp.Regexp) string {
 	var best string

@@ -182,23 +182,25 @@ func (c *Cache) Prepare(ctx context.Context, version string) (Image, error) {
 	return Image{Kernel: filepath.Join(k, "boot", "vmlinuz-"+release), Initrd: initrd, Release: release}, nil
 }
 
+// Install installs the host packages of these names that are missing.
+func (c *Cache) Install(ctx context.Context, packages ...string) error {
+	unlock, err := c.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	a, err := newApt(filepath.Join(c.dir, "apt"))
+	if err != nil {
+		return err
+	}
+	return a.install(ctx, packages...)
+}
+
 // installTools installs the missing host packages, a QEMU that knows igb (≥ 8; from
 // backports on Debian 12), and unpacks irqbalance without installing its service.
 func (c *Cache) installTools(ctx context.Context, a *apt) error {
-	var need []string
-	for _, p := range hostPackages {
-		out, _ := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Status}", p).Output() // fails for a package never seen
-		if !strings.HasSuffix(string(out), " installed") {
-			need = append(need, p)
-		}
-	}
-	if len(need) > 0 {
-		if err := a.update(ctx, "host", false); err != nil {
-			return err
-		}
-		if _, err := a.run(ctx, "host", "", "get", append([]string{"install", "-y", "--no-install-recommends"}, need...)...); err != nil {
-			return err
-		}
+	if err := a.install(ctx, hostPackages...); err != nil {
+		return err
 	}
 	if !qemuKnowsIGB(ctx) {
 		if err := a.update(ctx, "host", false); err != nil {
@@ -248,13 +250,8 @@ func (c *Cache) Root(ctx context.Context) (string, error) {
 	if _, err := os.Stat(file); err == nil {
 		return file, nil
 	}
-	if _, err := exec.LookPath("mmdebstrap"); err != nil {
-		if err := a.update(ctx, "host", false); err != nil {
-			return "", err
-		}
-		if _, err := a.run(ctx, "host", "", "get", "install", "-y", "--no-install-recommends", "mmdebstrap"); err != nil {
-			return "", err
-		}
+	if err := a.install(ctx, "mmdebstrap"); err != nil {
+		return "", err
 	}
 	if _, err := output(exec.CommandContext(ctx, "mmdebstrap", "--variant=minbase", "--include="+rootPackages, a.code, file+".new.tar")); err != nil {
 		return "", err
