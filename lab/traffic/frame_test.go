@@ -264,7 +264,7 @@ func TestFramesReachASocket(t *testing.T) {
 				}
 				defer sink.(*PacketSocket).Close()
 			}
-			sent, err := Send(ctx, Plan{Rate: 2000, Count: 100, Flows: 2, Sizes: []int{100}}, sink)
+			sent, err := Send(ctx, Plan{Rate: 2000, Count: 100, Flows: 2, Sizes: []int{100}, MaxLag: time.Minute}, sink)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -240,7 +240,7 @@ func TestALateSenderSkips(t *testing.T) {
 func TestTrainsAreWholeExceptTheLast(t *testing.T) {
 	var sizes []int
 	sink := slowSink{take: func(n int) int { sizes = append(sizes, n); return n }}
-	r, err := Send(context.Background(), Plan{Rate: 5000, Count: 803, Flows: 5, Train: 8}, &sink)
+	r, err := Send(context.Background(), Plan{Rate: 5000, Count: 803, Flows: 5, Train: 8, MaxLag: time.Minute}, &sink)
 	if err != nil || sink.err != nil {
 		t.Fatal(err, sink.err)
 	}
@@ -259,7 +259,7 @@ func TestTrainsAreWholeExceptTheLast(t *testing.T) {
 
 func TestAlternationAndCountBound(t *testing.T) {
 	var sink slowSink
-	r, err := Send(context.Background(), Plan{Rate: 1000, For: 100 * time.Millisecond, Flows: 4, Alternate: time.Hour}, &sink)
+	r, err := Send(context.Background(), Plan{Rate: 1000, For: 100 * time.Millisecond, Flows: 4, Alternate: time.Hour, MaxLag: time.Minute}, &sink)
 	if err != nil {
 		t.Fatal(err)
 	}
