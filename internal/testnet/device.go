@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,6 +59,9 @@ func Connect(a, b *NS, v Veth) error {
 			return err
 		}
 	}
+	if err := a.awaitCarrier(v.A); err != nil {
+		return err
+	}
 	if v.StaticNeigh {
 		if err := neighbours(a, v.A, b, v.B, v.AddrB); err != nil {
 			return err
@@ -65,6 +69,25 @@ func Connect(a, b *NS, v Veth) error {
 		return neighbours(b, v.B, a, v.A, v.AddrA)
 	}
 	return nil
+}
+
+// awaitCarrier waits until a device sends. One that was set up before its peer gets its queueing discipline when a worker
+// of the kernel hears of the carrier (linkwatch_do_dev, net/core/link_watch.c); until then it drops what it is to send.
+func (ns *NS) awaitCarrier(dev string) error {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		state, err := ns.FS().ReadFile("/sys/class/net/" + dev + "/operstate")
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(string(state)) == "up" {
+			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("wait for the carrier of %s: it is %s", dev, strings.TrimSpace(string(state)))
+		}
+	}
+	// The worker holds the lock of network settings until it is done: this waits for it.
+	return ns.IP("link", "set", dev, "up")
 }
 
 // neighbours enters peer's addresses on dev of ns.
