@@ -28,7 +28,10 @@ const (
 	armNothing = "nothing"
 	armPerPoll = "rxsteer, per-poll set"
 	armDetail  = "rxsteer, full detail at 1/1024, no budget"
-	armBudget  = "rxsteer, 1 % budget (default)"
+	// What no program can go below: here a packet is handed over, comes to the stack, and is dropped at its socket.
+	armFloor      = "empty programs: handed over, to the stack"
+	armFloorDrops = "empty programs: the same, dropped"
+	armBudget     = "rxsteer, 1 % budget (default)"
 )
 
 var errUnavailable = errors.New("unavailable")
@@ -129,6 +132,8 @@ func arms(r *rig) []arm {
 		{"nothing (A/A control)", false, nothing},
 		{armPerPoll, false, perPoll},
 		{armDetail, false, fullDetail(r)},
+		{armFloor, false, empty("napi_gro_receive_entry", "netif_receive_skb")},
+		{armFloorDrops, false, empty("napi_gro_receive_entry", "netif_receive_skb", "kfree_skb")},
 		{"bpftrace: softirq + NAPI histograms", true, tool("ready", "bpftrace", "-e", bpftraceHistograms)},
 		{"bpftrace: the same + netqtop's work", true, tool("ready", "bpftrace", "-e", bpftracePackets)},
 		{"bpftrace: the same + buckets, latency", true, tool("ready", "bpftrace", "-e", bpftraceLatency)},
