@@ -106,7 +106,7 @@ func TestCalibrationStandsSlowTimes(t *testing.T) {
 					return ns*factor + add, nil
 				}
 			}
-			got, err := compare(nothing{}, send(1000), send(1070), send(1200))
+			got, err := compare(nothing{}, rounds, send(1000), send(1070), send(1200))
 			if err != nil {
 				t.Fatal(err)
 			}
