@@ -2,14 +2,23 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rxsteer/rxsteer/collector"
+	"github.com/rxsteer/rxsteer/collector/record"
+	"github.com/rxsteer/rxsteer/internal/cpuset"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
+	"github.com/rxsteer/rxsteer/internal/host/nic"
+	"github.com/rxsteer/rxsteer/internal/host/topo"
 	"github.com/rxsteer/rxsteer/steer/apply"
 )
 
@@ -185,4 +194,63 @@ func mounted(t *testing.T, options string) string {
 		}
 	})
 	return dir
+}
+
+// TestHostileNamesInARecording: whoever made a recording chose the names in it; none of what is said of it moves the cursor of
+// who reads it, and its Markdown and page hold no markup of theirs.
+func TestHostileNamesInARecording(t *testing.T) {
+	const name = "e\x1b[31m\u009b<b>|`"
+	dir := t.TempDir()
+	file := filepath.Join(dir, "hostile.rxrec")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	w, err := record.NewWriter(f, record.Header{Started: start, Interval: time.Second, Level: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := &topo.Topology{Online: cpuset.Range(0, 1), Possible: cpuset.Range(0, 1), CPUs: []topo.CPU{{ID: 0, Online: true}, {ID: 1, Core: 1, Online: true}}}
+	card := nic.NIC{Name: name, Driver: name, IfIndex: 2, Kind: nic.Physical, Up: true, Node: nic.None, Queues: []nic.Queue{{RX: 0, TX: 0, IRQ: 30, Vector: name, NAPI: 7, KnownBy: nic.ByNetlink, Affinity: cpuset.Of(1), Effective: cpuset.Of(1)}}}
+	snap := &knob.Snapshot{Version: knob.SnapshotVersion, Taken: start, Devices: []knob.Device{{Name: name, IfIndex: 2, RXQueues: 1, TXQueues: 1}}}
+	if err := w.State(&record.State{At: start, NICs: []nic.NIC{card}, Topology: at, Snapshot: snap}); err != nil {
+		t.Fatal(err)
+	}
+	for k := range 12 {
+		s := &collector.Sample{Version: collector.SampleVersion, Start: start.Add(time.Duration(k) * time.Second), End: start.Add(time.Duration(k+1) * time.Second), Interval: time.Second, Level: 1,
+			Devices: []collector.Device{{Name: name, IfIndex: 2, RXPackets: 90_000, RXMissed: 5000}},
+			CPUs:    []collector.CPU{{CPU: 0, Idle: 1e9}, {CPU: 1, Softirq: 1e9}},
+			NAPIs:   []collector.NAPI{{IfIndex: 2, Device: name, ID: 7, RXQueue: 0, CPU: 1, Polls: 2000, Packets: 90_000, Time: 9e8, FullBudget: 1500}}}
+		s.CPUs[1].SoftirqTime[collector.NetRX] = 95e7
+		if err := w.Sample(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"status"}, {"status", "eth9"}, {"irqs"}, {"diagnose", "--fail-on", "never"}, {"plan"}, {"top"}, {"top", "eth9"},
+		{"report", "-w", filepath.Join(dir, "r.md")}, {"report", "-w", filepath.Join(dir, "r.html")}} {
+		e, stdout, stderr := testEnv(append(args, "--from", file)...)
+		run(t.Context(), e)
+		said := stdout.String() + stderr.String()
+		if args[0] == "report" {
+			text, err := os.ReadFile(args[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(text), "<b>") {
+				t.Errorf("%v: a name is markup", args)
+			}
+			if strings.HasSuffix(args[2], ".md") { // a browser shows the other
+				said += string(text)
+			}
+		} else if args[0] != "irqs" && !strings.Contains(said, "31m") {
+			t.Errorf("%v does not name the card, so nothing is tried:\n%s", args, said)
+		}
+		if i := strings.IndexFunc(said, func(r rune) bool { return r != '\n' && r != '\t' && unicode.IsControl(r) }); i >= 0 {
+			t.Errorf("%v: a control character after %q", args, said[max(0, i-60):i])
+		}
+	}
 }

@@ -274,7 +274,7 @@ func spark(values []float64, most float64) string {
 
 func printFinding(w io.Writer, f *diagnose.Finding, p palette, width int) {
 	paint := map[diagnose.Severity]func(string) string{diagnose.Info: p.dim, diagnose.Warning: p.yellow, diagnose.Critical: p.red}[f.Severity]
-	head := fmt.Sprintf("%s %s %s: ", f.ID, f.Severity, f.Subject)
+	head := fmt.Sprintf("%s %s %s: ", f.ID, f.Severity, printable(f.Subject))
 	var b strings.Builder
 	wrap(&b, width, head, "  ", f.Summary)
 	fmt.Fprint(w, strings.Replace(b.String(), strings.TrimSpace(head), paint(strings.TrimSpace(head)), 1))
@@ -289,7 +289,7 @@ func printFinding(w io.Writer, f *diagnose.Finding, p palette, width int) {
 	}
 	printEvidence(w, f.Evidence, p, width)
 	for _, s := range f.Explains {
-		wrap(w, width, "  explains "+string(s.ID)+" "+s.Subject+": ", "    ", s.Summary)
+		wrap(w, width, "  explains "+string(s.ID)+" "+printable(s.Subject)+": ", "    ", s.Summary)
 	}
 	for _, r := range f.RuledOut {
 		wrap(w, width, "  ruled out: ", "    ", r)

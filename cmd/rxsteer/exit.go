@@ -62,10 +62,14 @@ func report(w io.Writer, err error) int {
 		}
 	}
 	if f.err != nil {
-		fmt.Fprintln(w, "rxsteer: "+strings.TrimSpace(err.Error()))
+		lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+		for i := range lines {
+			lines[i] = printable(lines[i])
+		}
+		fmt.Fprintln(w, "rxsteer: "+strings.Join(lines, "\n"))
 	}
 	for _, line := range f.next {
-		fmt.Fprintln(w, "  → "+line)
+		fmt.Fprintln(w, "  → "+printable(line))
 	}
 	return f.code
 }

@@ -156,7 +156,7 @@ func printPlan(w io.Writer, pl *plan.Plan, r *diagnose.Report, p palette, width 
 	} else {
 		fmt.Fprintf(w, "%s: %d to add, %d to change, %d to remove; goal %s.\n", p.bold(plural(len(pl.Changes), "change")), added, changed, removed, pl.Goal)
 		if g := grants(pl); g != "" {
-			wrap(w, width, "", "", "rxsteer apply makes them only with "+p.bold(g)+".")
+			wrap(w, width, "", "", "rxsteer apply makes them only with "+g+".")
 		}
 	}
 	reasons := pl.Reasons

@@ -195,7 +195,7 @@ func printProfile(w io.Writer, p *profile.Profile, t *flame.Tree, pal palette, w
 	}
 	fmt.Fprintln(w)
 	for _, c := range p.Comments[min(1, len(p.Comments)):] {
-		wrap(w, width, pal.yellow("! "), "  ", printable(strings.TrimPrefix(c, "rxsteer: ")))
+		wrap(w, width, pal.yellow("! "), "  ", strings.TrimPrefix(c, "rxsteer: "))
 	}
 	if t.Ticks == 0 && !t.Against {
 		fmt.Fprintln(w, "No tick met a CPU that receives: there was little traffic, or the time was short.")
@@ -218,7 +218,7 @@ func printProfile(w io.Writer, p *profile.Profile, t *flame.Tree, pal palette, w
 	queues := newTable("", against("receiving for", "on", ">of a CPU")...)
 	for _, q := range t.Root.Children {
 		for _, cpu := range q.Children {
-			queues.row(cells(cpu.Share, cpu.Base, printable(q.Name), cpu.Name)...)
+			queues.row(cells(cpu.Share, cpu.Base, q.Name, cpu.Name)...)
 		}
 	}
 	queues.print(w, pal)
@@ -231,17 +231,7 @@ func printProfile(w io.Writer, p *profile.Profile, t *flame.Tree, pal palette, w
 	fmt.Fprintln(w)
 	functions := newTable("", append(against("function", ">itself"), ">with what it calls")...)
 	for _, f := range t.Top(15) {
-		functions.row(append(cells(f.Self, f.BaseSelf, printable(f.Name)), percent(f.Total))...)
+		functions.row(append(cells(f.Self, f.BaseSelf, f.Name), percent(f.Total))...)
 	}
 	functions.print(w, pal)
-}
-
-// printable replaces control characters: names come from others.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
 }

@@ -90,7 +90,7 @@ func printResult(w io.Writer, doc *applyDoc, p palette, width int) {
 	if len(r.Judged) > 1 || len(r.Judged) == 1 && r.Verdict == nil {
 		fmt.Fprintln(w)
 		for _, j := range r.Judged {
-			wrap(w, width, fmt.Sprintf("  %s of %s: %s. ", j.Knob, cmp.Or(j.Device, "the host"), p.word(j.Verdict.Word)), "    ", j.Verdict.Why)
+			wrap(w, width, fmt.Sprintf("  %s of %s: %s. ", j.Knob, printable(cmp.Or(j.Device, "the host")), p.word(j.Verdict.Word)), "    ", j.Verdict.Why)
 		}
 	}
 	if v := r.Verdict; v != nil {

@@ -388,7 +388,7 @@ func printNIC(w io.Writer, n *statusNIC, p palette, width int) {
 	if n.Tenant != nil {
 		add(tenant(n.Tenant))
 	}
-	fmt.Fprintln(w, p.bold(n.Name)+"  "+strings.Join(facts, ", "))
+	fmt.Fprintln(w, p.bold(n.Name)+"  "+printable(strings.Join(facts, ", ")))
 	if len(n.Queues) > 0 {
 		printQueues(w, n, p)
 	}
@@ -438,7 +438,7 @@ func printQueues(w io.Writer, n *statusNIC, p palette) {
 		for _, v := range n.Control {
 			names = append(names, fmt.Sprintf("%s (%d)", v.Name, v.IRQ))
 		}
-		fmt.Fprintln(w, "  no queue: "+strings.Join(names, ", "))
+		fmt.Fprintln(w, "  no queue: "+printable(strings.Join(names, ", ")))
 	}
 }
 

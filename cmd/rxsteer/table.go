@@ -17,7 +17,12 @@ type table struct {
 
 func newTable(indent string, head ...string) *table { return &table{indent: indent, head: head} }
 
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *table) row(cells ...string) {
+	for i := range cells {
+		cells[i] = printable(cells[i])
+	}
+	t.rows = append(t.rows, cells)
+}
 
 func (t *table) print(w io.Writer, p palette) {
 	width := make([]int, len(t.head))
@@ -68,7 +73,7 @@ func (e *env) palette() palette {
 }
 
 func (p palette) paint(code, s string) string {
-	if !p.on || s == "" {
+	if s = printable(s); !p.on || s == "" {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
@@ -86,6 +91,7 @@ func wrap(w io.Writer, width int, first, rest, text string) {
 	line, n := first, utf8.RuneCountInString(first)
 	empty := true
 	for _, word := range strings.Fields(text) {
+		word = printable(word)
 		l := utf8.RuneCountInString(word)
 		if !empty && n+1+l > width {
 			fmt.Fprintln(w, line)
@@ -100,6 +106,16 @@ func wrap(w io.Writer, width int, first, rest, text string) {
 		empty = false
 	}
 	fmt.Fprintln(w, line)
+}
+
+// printable replaces control characters: names come from others.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // textWidth is how wide prose may be: readable, and inside the terminal.

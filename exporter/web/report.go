@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/rxsteer/rxsteer/collector"
 )
@@ -164,7 +165,13 @@ func Markdown(w io.Writer, r Recording, base *Recording) error {
 	var b strings.Builder
 	s := stateOf(r.Facts)
 	cell := func(t string) string {
-		return strings.NewReplacer("|", "\\|", "\n", " ", "\r", " ", "<", "&lt;", ">", "&gt;", "`", "'").Replace(t)
+		t = strings.Map(func(r rune) rune { // names come from others
+			if unicode.IsControl(r) {
+				return ' '
+			}
+			return r
+		}, t)
+		return strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;", "`", "'").Replace(t)
 	}
 	b.WriteString("# Receive path")
 	if s.Host != "" {
