@@ -18,7 +18,7 @@ func TestAgentSurvivesItsDevices(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "agent.yaml")
-	if err := os.WriteFile(config, []byte("mode: auto\ninterval: 1s\nlimits: {persist: 1}\ndevices:\n- name: b0\n- name: c0\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte("mode: auto\nlevel: 1\noverhead: 0%\ninterval: 1s\nlimits: {persist: 1}\ndevices:\n- name: b0\n- name: c0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cmd := r.b.Command(t.Context(), "rxsteer", "agent", "--config", config, "--web.listen-address", "127.0.0.1:0", "--state-dir", filepath.Join(dir, "run"))
@@ -108,7 +108,7 @@ func TestAgentSurvivesItsDevices(t *testing.T) {
 	await(t, "its health after it was stopped", func() bool { code, _ := get(t, client, url+"/healthz"); return code == 200 })
 
 	// SIGHUP is no end of it.
-	if err := os.WriteFile(config, []byte("mode: advise\ninterval: 1s\n"), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte("mode: advise\nlevel: 1\noverhead: 0%\ninterval: 1s\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {

@@ -319,7 +319,7 @@ func TestSoak(t *testing.T) {
 	}
 	var scraped, refused int
 	var mu sync.Mutex
-	for range 4 {
+	for range 5 {
 		guests.Go(func() {
 			for rude.Err() == nil {
 				resp, err := client.Get(url + "/metrics")
