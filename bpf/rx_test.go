@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/internal/host"
 	"github.com/rxsteer/rxsteer/internal/host/procfs"
@@ -380,6 +381,57 @@ func TestThreadedPollsAreCountedNotTimed(t *testing.T) {
 	})
 	if s.BusyPolls == 0 || s.Polls != 0 || s.Time != 0 {
 		t.Errorf("%d busy polls, %d in softirq, %d ns: want only busy ones", s.BusyPolls, s.Polls, s.Time)
+	}
+}
+
+// An application that polls its queue itself (SO_BUSY_POLL, SO_PREFER_BUSY_POLL) has its polls counted, and no clock is read.
+func TestBusyPollsAreCountedNotTimed(t *testing.T) {
+	p := attached(t, Options{})
+	a, b := testnet.New(t), testnet.New(t)
+	if err := testnet.Connect(a, b, testnet.Veth{AddrA: "10.9.0.1/24", AddrB: "10.9.0.2/24", NAPI: true, StaticNeigh: true}); err != nil {
+		t.Fatal(err)
+	}
+	var reader int
+	err := b.Do(func() (err error) {
+		reader, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(reader)
+	const spin = 2000 // µs
+	if err := errors.Join(unix.SetsockoptInt(reader, unix.SOL_SOCKET, unix.SO_BUSY_POLL, spin),
+		unix.SetsockoptInt(reader, unix.SOL_SOCKET, unix.SO_PREFER_BUSY_POLL, 1),
+		unix.SetsockoptTimeval(reader, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 10_000}),
+		unix.Bind(reader, &unix.SockaddrInet4{Port: 9000, Addr: [4]byte{10, 9, 0, 2}})); err != nil {
+		t.Fatal(err)
+	}
+	var conn net.Conn
+	if err := a.Do(func() (err error) { conn, err = net.Dial("udp", "10.9.0.2:9000"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var s NAPIStat
+	await(t, "polls by the application", func() bool {
+		if _, err := conn.Write([]byte("x")); err != nil { // tells the socket its NAPI
+			t.Fatal(err)
+		}
+		for range 3 { // what came, then nothing: it spins
+			if _, _, err := unix.Recvfrom(reader, make([]byte, 16), 0); err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+				t.Fatal(err)
+			}
+		}
+		s = counters(t, p).sum(of(b))
+		return s.BusyPolls >= 100
+	})
+	var timed uint64
+	for _, n := range s.TimeHist {
+		timed += n
+	}
+	// A poll in softirq may be counted between the reading of one number and of the other.
+	if timed > s.Polls+1 {
+		t.Errorf("%d polls timed, %d in softirq, %d busy ones", timed, s.Polls, s.BusyPolls)
 	}
 }
 
