@@ -9,7 +9,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 # What a run needs (demo), what the tests need on top of it, and what the checks do.
 RUN_PACKAGES := ethtool iproute2
-TEST_PACKAGES := systemd prometheus runc tmux chromium fonts-dejavu-core
+TEST_PACKAGES := systemd prometheus runc rpm tmux chromium fonts-dejavu-core
 CHECK_PACKAGES := clang llvm libbpf-dev clang-format
 FUZZTIME ?= 5s
 

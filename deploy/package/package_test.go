@@ -80,6 +80,13 @@ func TestPackagesAreReproducible(t *testing.T) {
 		}
 	}
 	t.Run("bill of materials", func(t *testing.T) { checkBill(t, runs[0]["rxsteer-1.2.3-"+runtime.GOARCH+".cdx.json"]) })
+	t.Run("rpm", func(t *testing.T) {
+		names, err := filepath.Glob(filepath.Join(first.out, "*.rpm"))
+		if err != nil || len(names) != 1 {
+			t.Fatalf("%v %v", names, err)
+		}
+		checkRPM(t, names[0])
+	})
 	t.Run("deb", func(t *testing.T) { checkDeb(t, filepath.Join(first.out, "rxsteer_1.2.3_"+runtime.GOARCH+".deb")) })
 }
 
@@ -125,6 +132,37 @@ func checkDeb(t *testing.T, file string) {
 	for line := range strings.Lines(string(list)) {
 		if !strings.Contains(line, " root/root ") || !strings.Contains(line, " 2026-03-01 ") {
 			t.Errorf("not root's, or not of the given time: %s", line)
+		}
+	}
+}
+
+// checkRPM installs the package into an empty root, where nothing of it is missing or other than it says, and takes it out.
+func checkRPM(t *testing.T, file string) {
+	rpm, err := exec.LookPath("rpm")
+	if err != nil {
+		t.Skip("needs rpm (Debian: rpm)")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := t.TempDir()
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), rpm, append([]string{"--root", root}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("rpm %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	run("--initdb")
+	run("-i", "--nodeps", "--noscripts", file) // scripts need a shell in there
+	run("-V", "--nodeps", "rxsteer")
+	out, err := exec.CommandContext(t.Context(), filepath.Join(root, "usr/bin/rxsteer"), "version").Output()
+	if err != nil || !strings.HasPrefix(string(out), "rxsteer v1.2.3 ") {
+		t.Errorf("installed: %s %v", out, err)
+	}
+	run("-e", "--noscripts", "rxsteer")
+	for _, d := range []string{"etc/rxsteer", "usr/bin/rxsteer", "usr/share/rxsteer", "usr/share/doc/rxsteer"} {
+		if _, err := os.Lstat(filepath.Join(root, d)); !os.IsNotExist(err) {
+			t.Errorf("removed, and /%s is left (%v)", d, err)
 		}
 	}
 }
