@@ -324,7 +324,7 @@ func makePlan(s *seen, g plan.Goal, p plan.Policy, typed bool) *plan.Plan {
 // measure takes samples of a window each until the duration is covered.
 func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what string) ([]*collector.Sample, error) {
 	var samples []*collector.Sample
-	err := e.stream(ctx, h, m, m.window(), what, func(s *collector.Sample) error {
+	err := e.stream(ctx, h, m, m.window(), what, true, func(s *collector.Sample) error {
 		samples = append(samples, s)
 		return nil
 	})
@@ -345,8 +345,8 @@ func windowsLeft(duration, window, setup time.Duration) int {
 }
 
 // stream hands out samples of a window each until the duration is covered. Level 1 that is
-// refused is an error: a person who did not ask for less should not get less.
-func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window time.Duration, what string, each func(*collector.Sample) error) error {
+// refused is an error: a person who did not ask for less should not get less. If prompt, a slow start shortens it: somebody waits.
+func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window time.Duration, what string, prompt bool, each func(*collector.Sample) error) error {
 	h.overhead = m.overhead
 	asked := time.Now()
 	s, err := e.startSampler(ctx, h, m.level, window)
@@ -358,7 +358,11 @@ func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window 
 	}
 	p := e.newProgress(what, m.duration)
 	defer p.end()
-	for left := windowsLeft(m.duration, window, time.Since(asked)); left > 0; {
+	var setup time.Duration
+	if prompt {
+		setup = time.Since(asked)
+	}
+	for left := windowsLeft(m.duration, window, setup); left > 0; {
 		select {
 		case sample := <-s.samples:
 			p.step(sample)

@@ -678,8 +678,8 @@ func TestBundleTellsWhatTheHostTells(t *testing.T) {
 	if s := h.Sample(); s == nil || len(s.CPUs) == 0 || !h.Timed {
 		t.Errorf("sample %+v, timed %v", s, h.Timed)
 	}
-	if w := h.Saved.Windows; len(w) != 5 || w[0].Interval < 150*time.Millisecond || len(w[0].CPUs) == 0 {
-		t.Errorf("%d windows measured, want 5 of 200 ms: %+v", len(w), w)
+	if w := h.Saved.Windows; len(w) < 3 || len(w) > 5 || w[0].Interval < 150*time.Millisecond || len(w[0].CPUs) == 0 {
+		t.Errorf("%d windows measured, want 5 of 200 ms, fewer where it began late: %+v", len(w), w)
 	}
 	mac, err := r.b.MAC("b0")
 	if err != nil {
