@@ -770,7 +770,7 @@ func devicesThatMoveAreNamed(t testing.TB) {
 		t.Fatal(err)
 	}
 	name.Store(nil)
-	s = until(t, samples, "its end", func(s *Sample) bool {
+	until(t, samples, "its end", func(s *Sample) bool {
 		return said(s, "lan0", "vanished") && said(s, "buckets of lan0", "vanished")
 	})
 	until(t, samples, "a sample without it", func(s *Sample) bool {
