@@ -104,3 +104,16 @@ func TestTheUnitAsShippedOnlyMeasures(t *testing.T) {
 		t.Error("it may write or hand on more than it should")
 	}
 }
+
+// Go ends with 2 what panics or what the watchdog aborts: a unit that takes 2 for a wrong command line leaves it dead.
+func TestUnitsStartAgainAfterACrash(t *testing.T) {
+	for _, unit := range []string{"rxsteer-agent.service", "rxsteer-persist.service"} {
+		b, err := os.ReadFile(filepath.Join("systemd", unit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(b), "\nRestart=on-failure\n") || regexp.MustCompile(`(?m)^RestartPreventExitStatus=(.* )?2( |$)`).Match(b) {
+			t.Errorf("%s does not start again", unit)
+		}
+	}
+}

@@ -156,8 +156,7 @@ WorkingDirectory=/share
 StandardInput=null
 StandardOutput=append:/share/out
 StandardError=append:/share/out
-ExecStart=/bin/bash -c "/bin/bash /share/job; echo $$? >/share/rc"
-ExecStopPost=/bin/sync
+ExecStart=/bin/bash -c "/bin/bash /share/job; echo $$? >/share/rc; echo o >/proc/sysrq-trigger"
 SuccessAction=poweroff-immediate
 FailureAction=poweroff-immediate
 [Install]
