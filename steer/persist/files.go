@@ -100,7 +100,7 @@ ExecStart=` + exe + ` persist-run
 Restart=on-failure
 RestartSec=10s
 # 4: refused (another kernel, driver or queue count, or the last boot was not healthy); again would be the same.
-RestartPreventExitStatus=2 4
+RestartPreventExitStatus=4
 RuntimeDirectory=rxsteer
 RuntimeDirectoryPreserve=yes
 StateDirectory=rxsteer
