@@ -124,8 +124,9 @@ func Close(packetsPerIRQ float64) float64 {
 
 // Truth is what a card makes of its rx-usecs.
 type Truth struct {
-	// K is the median gap over rx-usecs; Low is that of the tenth part of gaps that are shortest, High that of the longest.
-	// A timer's gaps lie close together; where High is many times Low the traffic's own pauses are in K.
+	// K is the median gap over rx-usecs; a quarter of the gaps is shorter than Low and a quarter longer than High, over rx-usecs, too.
+	// A timer's gaps lie close together, but for some that a CPU which was kept from them cut short or drew out; where High
+	// is many times Low the traffic's own pauses are in K.
 	K, Low, High float64
 	// Close is the share of packets closer than the timer.
 	Close float64
@@ -153,7 +154,7 @@ func (p *Pacing) Truth(rxUsecs int64, packetsPerIRQ float64) Truth {
 		gap, _, _ := p.Hist.Quantile(q)
 		return gap / (float64(rxUsecs) * 1e3)
 	}
-	t.K, t.Low, t.High = at(0.5), at(0.1), at(0.9)
+	t.K, t.Low, t.High = at(0.5), at(0.25), at(0.75)
 	return t
 }
 

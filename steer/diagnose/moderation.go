@@ -24,8 +24,9 @@ const (
 	// beyond them it is the traffic's own bursts that make the gap.
 	leastFactor = 0.5
 	mostFactor  = 5
-	// wideGaps is how much longer the longest tenth of measured gaps may be than the shortest before they are not a timer's.
-	wideGaps = 4
+	// wideGaps is how much longer than a gap of the shortest quarter one of the longest may be before the gaps are not a timer's. Those
+	// of packets at random times are 4.8 times as long (their ln 4 / ln 4⁄3), and a histogram's bucket is a quarter wide.
+	wideGaps = 2
 	// repolled is the polls per interrupt above which NAPI went on without waiting for one.
 	repolled = 1.5
 	// irqCost (ns) is what an interrupt costs beside its packet, where its handler was not timed: the difference
@@ -223,7 +224,7 @@ func (v *view) delayed(r *Report, device string, p pacing) bool {
 			r.checked("interrupts of %s against rx-usecs %d: %s", device, usecs, truth.Sparse)
 			return false
 		case truth.High > wideGaps*truth.Low:
-			r.checked("interrupts of rx-%d of %s against rx-usecs %d: their gaps reach from %.2g to %.2g times that (a tenth is shorter, a tenth longer): the traffic's own pauses are in them", p.queue, device, usecs, truth.Low, truth.High)
+			r.checked("interrupts of rx-%d of %s against rx-usecs %d: their gaps reach from %.2g to %.2g times that (a quarter is shorter, a quarter longer): the traffic's own pauses are in them", p.queue, device, usecs, truth.Low, truth.High)
 			return false
 		}
 		k = truth.K
