@@ -36,8 +36,8 @@ func TestModeration(t *testing.T) {
 	}{
 		{"k by the mean", "RX501 info eth0 []", "the card makes 2.8 × of its rx-usecs 100", paced(275*time.Microsecond, 20, 100)},
 		{"k by the gaps", "RX501 info eth0 []", "the card makes 2.9 × of its rx-usecs 100", paced(275*time.Microsecond, 20, 100).gaps(map[int]uint64{at275: 36000})},
-{"gaps of a CPU that another kept", "RX501 info eth0 []", "the card makes 2.9 × of its rx-usecs 100", paced(275*time.Microsecond, 20, 100).gaps(map[int]uint64{at275 - 12: 6000, at275: 24000, at275 + 4: 6000})},
-				{"gaps of pauses", "", "the traffic's own pauses are in them", paced(275*time.Microsecond, 20, 100).gaps(map[int]uint64{at275 - 8: 20000, at275 + 8: 16000})},
+		{"gaps of a CPU that another kept", "RX501 info eth0 []", "the card makes 2.9 × of its rx-usecs 100", paced(275*time.Microsecond, 20, 100).gaps(map[int]uint64{at275 - 12: 6000, at275: 24000, at275 + 4: 6000})},
+		{"gaps of pauses", "", "the traffic's own pauses are in them", paced(275*time.Microsecond, 20, 100).gaps(map[int]uint64{at275 - 8: 20000, at275 + 8: 16000})},
 		{"too few gaps", "", "too few interrupts to tell", paced(275*time.Microsecond, 20, 100).gaps(map[int]uint64{at275: 60})},
 		{"dense by the mean, short gaps as measured", "", "no delay worth a change", paced(275*time.Microsecond, 20, 100).gaps(map[int]uint64{at275 - 4: 36000})},
 		{"sparse packets", "", "too sparse to tell", paced(275*time.Microsecond, 2, 100).gaps(map[int]uint64{at275: 36000})},
