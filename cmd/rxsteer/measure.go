@@ -334,14 +334,15 @@ func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what s
 	return samples, nil
 }
 
-// mostSetup is how much longer than asked for a measurement takes for what comes before it.
-const mostSetup = 200 * time.Millisecond
+// mostSetup is how much longer than asked for a measurement takes for what comes before it; writing the answer takes the
+// rest of the 0.3 s that a person is made to wait.
+const mostSetup = 270 * time.Millisecond
 
-// windowsLeft is how many windows to measure when getting there took setup: what that is longer than mostSetup, as on a busy
-// machine, comes out of the duration, up to half of it.
+// windowsLeft is how many windows to measure when getting there took setup: all of the duration, or where that would take
+// mostSetup longer than asked for, as on a busy machine, those that fit, but half of all at least.
 func windowsLeft(duration, window, setup time.Duration) int {
-	left := max(duration-max(setup-mostSetup, 0), duration/2)
-	return int((left + window - 1) / window)
+	all := int((duration + window - 1) / window)
+	return min(all, max(int((duration+mostSetup-setup)/window), (all+1)/2))
 }
 
 // stream hands out samples of a window each until the duration is covered. Level 1 that is
