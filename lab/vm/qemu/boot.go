@@ -179,6 +179,10 @@ func (r *run) fillRoot(root string) error {
 	if err := os.Symlink("../lab-job.service", filepath.Join(wants, "lab-job.service")); err != nil {
 		return labFailed("prepare the guest's root: %v", err)
 	}
+	// No udev tells systemd of the console: a getty on it would be waited for, a minute and a half.
+	if err := os.Symlink("/dev/null", filepath.Join(units, "serial-getty@ttyS0.service")); err != nil {
+		return labFailed("prepare the guest's root: %v", err)
+	}
 	_, err = output(exec.Command("bash", "-c", `set -e; cp "$1" "$2"; tar rf "$2" --owner=0 --group=0 -C "$3" etc`, "root", root, filepath.Join(r.share, "root.tar"), dir))
 	return err
 }
