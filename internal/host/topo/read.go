@@ -17,6 +17,7 @@ const (
 	cpuDir    = "/sys/devices/system/cpu"
 	nodeDir   = "/sys/devices/system/node"
 	cgroupDir = "/sys/fs/cgroup"
+	cpusetDir = cgroupDir + "/cpuset" // of cgroup v1
 )
 
 // Read reads the host's topology. Parts the host does not tell (containers, arm64 without
@@ -145,15 +146,58 @@ const (
 
 // partitions are the CPUs of isolated cpuset partitions of cgroup v2
 // (Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition): the root's
-// cpuset.cpus.isolated since 6.8, else what a walk finds.
+// cpuset.cpus.isolated since 6.8, else what a walk finds. Where cpuset is a hierarchy of
+// cgroup v1 they are what v1 has instead.
 func (r *reader) partitions() cpuset.Set {
+	// The real root alone has memory_pressure_enabled (kernel/cgroup/cpuset-v1.c); a container is shown its own set there.
+	if _, err := r.text(cpusetDir, "cpuset.memory_pressure_enabled"); err == nil {
+		if s, err := r.text(cpusetDir, "cpuset.sched_load_balance"); err != nil || s != "0" {
+			return cpuset.Set{} // the root's set, all CPUs, is one domain
+		}
+		return r.unbalanced()
+	}
 	if s, err := r.list(cgroupDir, "cpuset.cpus.isolated"); err == nil {
 		return s
 	}
 	if _, err := r.fs.ReadFile(cgroupDir + "/cgroup.controllers"); err != nil {
-		return cpuset.Set{} // cgroup v1, or none visible
+		return cpuset.Set{} // no cpuset, or none visible
 	}
 	var found cpuset.Set
+	r.walk(cgroupDir, func(sub string) {
+		// "isolated invalid (reason)" isolates nothing.
+		if s, err := r.text(sub, "cpuset.cpus.partition"); err == nil && s == "isolated" {
+			if s, err := r.list(sub, "cpuset.cpus.effective"); err == nil {
+				found = found.Union(s)
+			}
+		}
+	})
+	return found
+}
+
+// unbalanced are the CPUs that are in no cpuset of cgroup v1 whose sched_load_balance is on: the scheduler moves no task to
+// them (Documentation/admin-guide/cgroup-v1/cpusets.rst, 1.7).
+func (r *reader) unbalanced() cpuset.Set {
+	var balanced cpuset.Set
+	r.walk(cpusetDir, func(sub string) {
+		if s, err := r.text(sub, "cpuset.sched_load_balance"); err != nil || s == "0" {
+			return
+		}
+		s, err := r.list(sub, "cpuset.effective_cpus")
+		if err != nil {
+			s, err = r.list(sub, "cpuset.cpus")
+		}
+		if err == nil {
+			balanced = balanced.Union(s)
+		}
+	})
+	if balanced.IsEmpty() {
+		return cpuset.Set{} // no CPU differs from another
+	}
+	return r.t.Online.Minus(balanced)
+}
+
+// walk calls look for each cgroup below dir, down to maxDepth.
+func (r *reader) walk(dir string, look func(dir string)) {
 	left := maxCgroups
 	var walk func(dir string, depth int)
 	walk = func(dir string, depth int) {
@@ -169,22 +213,16 @@ func (r *reader) partitions() cpuset.Set {
 				return
 			}
 			sub := path.Join(dir, e.Name())
-			// "isolated invalid (reason)" isolates nothing.
-			if s, err := r.text(sub, "cpuset.cpus.partition"); err == nil && s == "isolated" {
-				if s, err := r.list(sub, "cpuset.cpus.effective"); err == nil {
-					found = found.Union(s)
-				}
-			}
+			look(sub)
 			if depth < maxDepth {
 				walk(sub, depth+1)
 			}
 		}
 	}
-	walk(cgroupDir, 1)
+	walk(dir, 1)
 	if left < 0 {
 		r.unmeasured("isolated cpuset partitions: more than %d cgroups, not all looked at", maxCgroups)
 	}
-	return found
 }
 
 // at returns the CPU's slot, nil when it is not present.

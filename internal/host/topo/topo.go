@@ -42,7 +42,7 @@ type Topology struct {
 	Online   cpuset.Set
 	Isolated cpuset.Set // isolcpus
 	NoHzFull cpuset.Set
-	// Partitions are CPUs of isolated cgroup-v2 cpuset partitions, where visible.
+	// Partitions are CPUs of isolated cgroup-v2 cpuset partitions, or what no cpuset of v1 balances, where visible.
 	Partitions cpuset.Set
 	// Unmeasured says which parts the host did not tell, and why.
 	Unmeasured []string

@@ -387,6 +387,32 @@ func BenchmarkRead512(b *testing.B) {
 }
 
 // FuzzRead reads a host whose files hold whatever.
+// TestIsolatedByCgroupV1: where cpuset is a hierarchy of cgroup v1, beside v2 or alone, CPUs in no balanced set are isolated.
+func TestIsolatedByCgroupV1(t *testing.T) {
+	tr := shape{1, 1, 1, 4, 1}.tree()
+	tr[cgroupDir+"/unified/cgroup.controllers"] = "\n"
+	tr[cpusetDir+"/cpuset.memory_pressure_enabled"] = "0\n"
+	tr[cpusetDir+"/cpuset.sched_load_balance"] = "1\n"
+	tr[cpusetDir+"/system/cpuset.sched_load_balance"] = "1\n"
+	tr[cpusetDir+"/system/cpuset.cpus"] = "0-1\n"
+	tr[cpusetDir+"/machine/cpuset.sched_load_balance"] = "0\n"
+	tr[cpusetDir+"/machine/cpuset.cpus"] = "0-3\n"
+	tr[cpusetDir+"/machine/guest/cpuset.sched_load_balance"] = "1\n"
+	tr[cpusetDir+"/machine/guest/cpuset.cpus"] = "0-3\n"
+	tr[cpusetDir+"/machine/guest/cpuset.effective_cpus"] = "2\n"
+	if got := read(t, tr).Partitions.String(); got != "" {
+		t.Errorf("the root is balanced, yet %s are isolated", got)
+	}
+	tr[cpusetDir+"/cpuset.sched_load_balance"] = "0\n"
+	if got := read(t, tr).Partitions.String(); got != "3" {
+		t.Errorf("isolated %q, want 3: the rest is in sets that are balanced", got)
+	}
+	delete(tr, cpusetDir+"/cpuset.memory_pressure_enabled")
+	if got := read(t, tr).Partitions.String(); got != "" {
+		t.Errorf("in a container that is shown its own set: isolated %q", got)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{"0-3\n", "0\n", "(null)\n", "isolated\n", "1024\n", "Unified\n", "10 21\n", "isolcpus=managed_irq,domain,2-N nohz_full=1"} {
 		f.Add("0-1\n", s, s)
