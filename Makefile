@@ -41,6 +41,11 @@ demo: need-go deps-run build ## the main job on real traffic in namespaces, befo
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/demo ./lab/demo
 	$(SUDO) $(BIN)/demo --rxsteer $(BIN)/rxsteer
 
+.PHONY: picture
+picture: need-go deps-test build ## the README's picture again, of a demo: before, after and the agent's page (quiet machine)
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/demo ./lab/demo
+	$(SUDO) $(BIN)/demo --rxsteer $(BIN)/rxsteer --picture docs/images/page.png
+
 .PHONY: check
 check: export RXSTEER_SOAK ?= 5m
 check: need-go deps lint generate-check test-user test fuzz-short lab-ci ## everything CI runs (root; real BPF, real kernels in VMs)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,8 +11,6 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
-
-	"github.com/rxsteer/rxsteer/internal/testnet"
 )
 
 // TestPageOfALiveAgent: a real agent under real traffic, looked at by real Chromium; the page draws
@@ -34,7 +30,11 @@ func TestPageOfALiveAgent(t *testing.T) {
 	url, agent := begin("127.0.0.1:0")
 
 	addr := strings.TrimPrefix(url, "http://")
-	page := forward(t, r.b, addr)
+	page, err := r.b.Forward(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 900), chromedp.ModifyCmdFunc(unbound), chromedp.Flag("disable-dev-shm-usage", true))
 	ctx, stop := chromedp.NewExecAllocator(t.Context(), opts...)
 	defer stop()
@@ -52,7 +52,7 @@ func TestPageOfALiveAgent(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
-	if err := chromedp.Run(ctx, chromedp.Navigate("http://"+page+"/"), chromedp.Evaluate(`document.getElementById("queues").scrollIntoView({behavior: "instant"})`, nil)); err != nil {
+	if err := chromedp.Run(ctx, chromedp.Navigate("http://"+page.Addr().String()+"/"), chromedp.Evaluate(`document.getElementById("queues").scrollIntoView({behavior: "instant"})`, nil)); err != nil {
 		t.Fatal(err)
 	}
 	until("b0 in the table of queues", `[...document.querySelectorAll("#queue-table tbody tr")].some(r => r.dataset.key.startsWith("b0 ") && parseFloat(r.children[4].textContent) > 0)`)
@@ -87,35 +87,6 @@ func TestPageOfALiveAgent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "page-live.png"), shot, 0o644); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// forward is an address here behind which is one of a namespace.
-func forward(t *testing.T, ns *testnet.NS, to string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				var d net.Conn
-				if err := ns.Do(func() (err error) { d, err = net.Dial("tcp", to); return err }); err != nil {
-					return // as if refused
-				}
-				defer d.Close()
-				go func() { defer d.Close(); _, _ = io.Copy(d, c) }()
-				_, _ = io.Copy(c, d)
-			}()
-		}
-	}()
-	return l.Addr().String()
 }
 
 // unbound lets Chromium live on when the thread that started it ends, as threads that were in a namespace do: chromedp

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -258,6 +260,34 @@ func (ns *NS) Inode() uint64 {
 		return 0
 	}
 	return st.Ino
+}
+
+// Forward listens on the loopback address outside, and each connection goes on to one inside: for a browser that
+// is outside. A connection that the inside refuses is closed.
+func (ns *NS) Forward(to string) (net.Listener, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("forward to %s of %s: %w", to, ns.Name, err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				var d net.Conn
+				if err := ns.Do(func() (err error) { d, err = net.Dial("tcp", to); return err }); err != nil {
+					return
+				}
+				defer d.Close()
+				go func() { defer d.Close(); _, _ = io.Copy(d, c) }()
+				_, _ = io.Copy(c, d)
+			}()
+		}
+	}()
+	return l, nil
 }
 
 // Command is a program to run inside the namespace, with its /sys and /proc/net.

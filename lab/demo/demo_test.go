@@ -68,7 +68,7 @@ func TestIndentKeepsPartialLines(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, args := range [][]string{{"--nope"}, {"stray"}, {"--burn", "0s"}, {"--load", "0"}, {"--window", "1h"}} {
+	for _, args := range [][]string{{"--nope"}, {"stray"}, {"--burn", "0s"}, {"--load", "0"}, {"--window", "1h"}, {"--by-hand", "--picture", "p.png"}} {
 		if code := run(context.Background(), args, io.Discard, io.Discard); code != 2 {
 			t.Errorf("demo %v: exit %d, want 2", args, code)
 		}

@@ -57,6 +57,7 @@ type options struct {
 	burn    time.Duration
 	load    float64
 	window  time.Duration
+	picture string
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -72,11 +73,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.BoolVar(&o.json, "json", false, "print the result as JSON")
 	fs.DurationVar(&o.burn, "burn", 20*time.Microsecond, "fixed CPU `time` per packet")
 	fs.Float64Var(&o.load, "load", 1.35, "offered load, as a `multiple` of what one CPU receives")
+	fs.StringVar(&o.picture, "picture", "", "draw what was seen before and after to this `file` (PNG; needs Chromium)")
 	fs.DurationVar(&o.window, "window", 6*time.Second, "`time` of each measurement")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if fs.NArg() > 0 || o.burn < time.Microsecond || o.load <= 0 || o.window < time.Second || o.window > 15*time.Second {
+	if fs.NArg() > 0 || o.burn < time.Microsecond || o.load <= 0 || o.window < time.Second || o.window > 15*time.Second || o.byHand && o.picture != "" {
 		fs.Usage()
 		return o, errors.New("wrong usage")
 	}
@@ -212,6 +214,13 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if d.result.Busy, err = d.awaitQuiet(ctx); err != nil {
 		return err
 	}
+	var p *picture
+	if d.picture != "" {
+		if p, err = d.watch(ctx); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.stop()) }()
+	}
 	d.step("measuring what CPU %d alone can receive (3 s)", r.rxCPU)
 	if d.result.OneCPU, err = r.capacity(ctx); err != nil {
 		return err
@@ -233,7 +242,10 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	d.result.Seconds = time.Since(start).Seconds()
 	d.print()
-	return nil
+	if p == nil || d.result.Verdict != better {
+		return nil // a picture of nothing gained is none
+	}
+	return d.draw(ctx, p)
 }
 
 // removeStale removes the folders of demos that were killed; testnet does the
@@ -287,6 +299,9 @@ func (d *demo) story(ctx context.Context, first map[string]string) error {
 	if d.result.Before, err = r.read(ctx, d.window); err != nil {
 		return err
 	}
+	if err := d.keep(ctx, "before"); err != nil {
+		return err
+	}
 	if d.byHand {
 		err = r.setRPS(r.cpus)
 	} else {
@@ -313,6 +328,9 @@ func (d *demo) story(ctx context.Context, first map[string]string) error {
 	}
 	d.step("measuring after (%v)", d.window)
 	if d.result.After, err = r.read(ctx, d.window); err != nil {
+		return err
+	}
+	if err := d.keep(ctx, "after"); err != nil {
 		return err
 	}
 	if d.byHand {
