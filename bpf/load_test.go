@@ -72,7 +72,7 @@ func kernelWithout(t testing.TB, missing ...string) func() (*btf.Spec, error) {
 		}
 		types = append(types, s)
 	}
-	for _, h := range slices.Concat(hooks, packetHooks) {
+	for _, h := range slices.Concat(hooks, packetHooks, spreadHooks) {
 		if !slices.Contains(missing, h.name) {
 			types = append(types, &btf.Typedef{Name: "btf_trace_" + h.name, Type: &btf.Int{Name: "int", Size: 4}})
 		}
