@@ -14,12 +14,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	protocol "github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	cdp "github.com/chromedp/cdproto/page"
@@ -408,6 +410,131 @@ func TestPageInABrowser(t *testing.T) {
 	}
 	if lines := said(); len(lines) > 0 {
 		t.Errorf("the page said:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// axTree is what Accessibility.getFullAXTree answers; chromedp's type refuses reasons that this Chromium has and it does not know.
+type axTree struct {
+	Nodes []struct {
+		Ignored    bool    `json:"ignored"`
+		Role       axValue `json:"role"`
+		Name       axValue `json:"name"`
+		DOM        int     `json:"backendDOMNodeId"`
+		Properties []struct {
+			Name  string  `json:"name"`
+			Value axValue `json:"value"`
+		} `json:"properties"`
+	} `json:"nodes"`
+}
+
+// axValue is text or a number.
+type axValue struct {
+	Value any `json:"value"`
+}
+
+func (v axValue) String() string { s, _ := v.Value.(string); return s }
+
+// interactive are the roles of what a person acts on, and what only a name tells.
+var interactive = []string{"button", "link", "searchbox", "textbox", "combobox", "checkbox", "DisclosureTriangle", "image", "region", "navigation"}
+
+// faint lists the texts whose contrast with what is behind them is less than WCAG 2.2 asks (1.4.3: 4.5, or 3 for large text).
+const faint = `(() => {
+  const rgb = c => c.match(/[\d.]+/g).map(Number), light = c => { const [r, g, b] = rgb(c).slice(0, 3).map(x => (x /= 255) <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
+  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if ((rgb(c)[3] ?? 1) > .99) return c; } return "rgb(255, 255, 255)"; };
+  const bad = [];
+  for (const e of document.body.querySelectorAll("*")) {
+    if (e.closest("script, style, svg") || !e.checkVisibility() || ![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
+    const s = getComputedStyle(e), a = light(s.color), b = light(behind(e)), ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05), px = parseFloat(s.fontSize);
+    if (ratio < (px >= 24 || px >= 18.66 && s.fontWeight >= 700 ? 3 : 4.5)) bad.push(e.tagName + " " + e.textContent.trim().slice(0, 40) + ": " + ratio.toFixed(2));
+  }
+  return bad; })()`
+
+// unlabelled lists the tables with a column or a row that has no header.
+const unlabelled = `[...document.querySelectorAll("table")].filter(t => !t.closest(".uplot") && t.rows.length && (!t.tHead?.rows[0] || [...t.tHead.rows[0].cells].some(c => c.tagName !== "TH" || c.scope !== "col" || !c.textContent.trim()) || [...t.tBodies[0].rows].some(r => r.cells[0].tagName !== "TH" || r.cells[0].scope !== "row"))).map(t => t.outerHTML.slice(0, 300))`
+
+// TestPageIsAccessible reads the page as a screen reader does, walks it by Tab and looks at its contrast, light and dark.
+func TestPageIsAccessible(t *testing.T) {
+	for _, dark := range []bool{false, true} {
+		t.Run(fmt.Sprintf("dark=%v", dark), func(t *testing.T) {
+			ctx := browser(t, 1280, 6000, dark) // all of it is on screen, and drawn
+			h := &host{cpus: 8, queues: 8, rnd: rand.New(rand.NewPCG(1, 2)), hot: 2}
+			ring := collector.NewRing(60)
+			for i := range 30 {
+				ring.Add(h.sample(time.Now().Add(time.Duration(i-30)*time.Second), time.Second))
+			}
+			a := start(t, "127.0.0.1:0", "v1", ring, h.facts)
+			var tree axTree
+			var low, bare []string
+			if err := chromedp.Run(ctx, chromedp.Navigate("http://"+a.addr+"/"),
+				until(`document.querySelectorAll("#sankey path").length >= 16 && document.querySelectorAll("#table-list canvas").length === 2 && document.querySelectorAll("#stage-table tbody tr").length === 9 && document.querySelectorAll("#deeds table").length === 1 && !document.getElementById("profile").hidden`),
+				chromedp.Evaluate(`for (const d of document.querySelectorAll("details")) d.open = true`, nil),
+				chromedp.ActionFunc(func(ctx context.Context) error {
+					return protocol.Execute(ctx, "Accessibility.getFullAXTree", nil, &tree)
+				}),
+				chromedp.Evaluate(faint, &low), chromedp.Evaluate(unlabelled, &bare)); err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range low {
+				t.Errorf("little contrast: %s", x)
+			}
+			for _, x := range bare {
+				t.Errorf("a table without headers: %s", x)
+			}
+			roles, level := map[string]int{}, 0
+			for _, n := range tree.Nodes {
+				if n.Ignored {
+					continue
+				}
+				role, name := n.Role.String(), n.Name.String()
+				roles[role]++
+				if slices.Contains(interactive, role) && strings.TrimSpace(name) == "" {
+					t.Errorf("a %s without a name: node %d", role, n.DOM)
+				}
+				if role != "heading" {
+					continue
+				}
+				for _, p := range n.Properties {
+					if n, ok := p.Value.Value.(float64); ok && p.Name == "level" {
+						at := int(n)
+						if at > level+1 || at == 1 && level > 0 || name == "" {
+							t.Errorf("heading %q of level %d after one of level %d", name, at, level)
+						}
+						level = at
+					}
+				}
+			}
+			for role, n := range map[string]int{"main": 1, "banner": 1, "contentinfo": 1, "navigation": 1, "button": 11, "link": 13, "searchbox": 1, "checkbox": 1, "combobox": 1, "image": 6, "status": 2, "DisclosureTriangle": 4} {
+				if roles[role] != n {
+					t.Errorf("%d of role %s, want %d; all: %v", roles[role], role, n, roles)
+				}
+			}
+			// Tab comes by all that can be acted on, in the order of the page, and shows where it is.
+			var left []string
+			if err := chromedp.Run(ctx, chromedp.Evaluate(`document.activeElement.blur(); window.way = []`, nil), chromedp.ActionFunc(func(ctx context.Context) error {
+				for range 100 {
+					var on bool
+					if err := chromedp.KeyEvent(kb.Tab).Do(ctx); err != nil {
+						return err
+					}
+					if err := chromedp.Evaluate(`(() => { const e = document.activeElement; if (e === document.body || way.includes(e)) return false; way.push(e); return true; })()`, &on).Do(ctx); err != nil || !on {
+						return err
+					}
+					var seen bool
+					if err := chromedp.Evaluate(`getComputedStyle(document.activeElement).outlineStyle !== "none"`, &seen).Do(ctx); err != nil {
+						return err
+					}
+					if !seen {
+						t.Error("a focus that is not seen")
+					}
+				}
+				return errors.New("Tab does not come round")
+			}), chromedp.Evaluate(`[...document.querySelectorAll("a[href], button, input, select, summary")].filter(e => !way.includes(e)).map(e => e.outerHTML.slice(0, 200)).concat(way.filter((e, i) => i && !(way[i - 1].compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING)).map(e => "out of order: " + e.outerHTML.slice(0, 200)))`, &left)); err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range left {
+				t.Errorf("Tab: %s", x)
+			}
+		})
 	}
 }
 

@@ -219,8 +219,8 @@ const views = {
     views.tables.key = key;
     replace($("table-list"), ...s.tables.map(t => {
       const load = loads[t.dev], total = load ? load.reduce((a, b) => a + b, 0) : 0, most = load ? Math.max(...load, 1e-9) : 0;
-      const grid = (table, other) => {
-        const cols = Math.min(64, table.length), cell = 14, rowsN = Math.ceil(table.length / cols), c = el("canvas", {width: cols * cell, height: rowsN * cell, role: "img", "aria-label": `table of ${table.length} entries`}), g = c.getContext("2d");
+      const grid = (name, table, other) => {
+        const cols = Math.min(64, table.length), cell = 14, rowsN = Math.ceil(table.length / cols), c = el("canvas", {width: cols * cell, height: rowsN * cell, role: "img", "aria-label": `${t.dev}, ${name}: table of ${table.length} entries, in figures below`}), g = c.getContext("2d");
         table.forEach((q, i) => {
           const x = (i % cols) * cell, y = Math.floor(i / cols) * cell;
           g.globalAlpha = load && load.length === table.length ? .25 + .75 * load[i] / most : .9;
@@ -233,7 +233,7 @@ const views = {
       const part = (table, q) => load && total && load.length === table.length ? pct(table.reduce((a, x, i) => a + (x === q ? load[i] : 0), 0) / total) : String(table.filter(x => x === q).length);
       return el("article", {class: "card"}, el("h3", {}, `${t.dev}: ${t.now.length} entries` + (t.other ? `, ${moved} differ` : "")),
         el("p", {class: "note"}, load ? "Colour is the queue, strength the load of the entry; " : "Colour is the queue; ", t.other ? "framed entries differ." : "nothing to compare with."),
-        el("div", {class: "scroll"}, el("p", {}, "now"), grid(t.now, t.other), t.other ? el("p", {}, t.what) : "", t.other ? grid(t.other, t.now) : ""),
+        el("div", {class: "scroll"}, el("p", {}, "now"), grid("now", t.now, t.other), t.other ? el("p", {}, t.what) : "", t.other ? grid(t.what, t.other, t.now) : ""),
         el("div", {class: "scroll"}, el("table", {}, el("thead", {}, el("tr", {}, el("th", {scope: "col"}, load ? "share of packets by queue" : "entries by queue"), ...queues.map(q => el("th", {scope: "col", class: "num"}, String(q))))),
           el("tbody", {}, el("tr", {}, el("th", {scope: "row"}, "now"), ...queues.map(q => el("td", {class: "num"}, part(t.now, q)))),
             t.other ? el("tr", {}, el("th", {scope: "row"}, t.what.startsWith("advised") ? "advised" : "before"), ...queues.map(q => el("td", {class: "num"}, part(t.other, q)))) : ""))));
@@ -270,7 +270,7 @@ const views = {
     const key = JSON.stringify(s.history); if (views.history.key === key) return; views.history.key = key;
     replace($("deeds"), ...[...s.history].reverse().slice(0, 50).map(d => el("li", {}, el("strong", {}, `${new Date(d.begun).toLocaleString()} · transaction ${d.id} · ${d.state}`), d.why ? ": " + d.why : "",
       el("details", {}, el("summary", {}, `${d.changes.length} change${d.changes.length === 1 ? "" : "s"}`), el("ul", {}, ...d.changes.map(c => el("li", {class: "mono"}, c)))),
-      d.effect && d.effect.length ? el("details", {}, el("summary", {}, "measured before and after"), el("table", {}, el("tbody", {}, ...d.effect.map(([n, a, b, w]) => el("tr", {}, el("th", {scope: "row"}, n), el("td", {class: "num"}, a), el("td", {class: "num"}, b), el("td", {}, w)))))) : "",
+      d.effect && d.effect.length ? el("details", {}, el("summary", {}, "measured before and after"), el("table", {}, el("thead", {}, el("tr", {}, ...["measure", "before", "after", "judged"].map((h, i) => el("th", {scope: "col", class: i % 3 ? "num" : ""}, h)))), el("tbody", {}, ...d.effect.map(([n, a, b, w]) => el("tr", {}, el("th", {scope: "row"}, n), el("td", {class: "num"}, a), el("td", {class: "num"}, b), el("td", {}, w)))))) : "",
       d.flame ? el("p", {}, el("a", {href: "flame.svg?transaction=" + encodeURIComponent(d.id), target: "_blank", rel: "noopener"}, "flame graph: what took more time after it, and what less")) : "")));
     if (!s.history.length) replace($("deeds"), el("li", {}, "No change was made in this boot."));
   },
@@ -392,8 +392,8 @@ $("stage").addEventListener("change", () => { S.stage = $("stage").value; draw("
 $("pause").addEventListener("click", () => { S.paused = !S.paused; $("pause").setAttribute("aria-pressed", S.paused); $("pause").textContent = S.paused ? "Resume" : "Pause"; if (!S.paused) { S.late = 0; draw(); } });
 for (const b of document.querySelectorAll("[data-sort]")) b.addEventListener("click", () => {
   if (S.sort === b.dataset.sort) S.down = !S.down; else { S.sort = b.dataset.sort; S.down = !["key", "irq", "cpu", "node"].includes(S.sort); }
-  for (const x of document.querySelectorAll("[data-sort]")) x.removeAttribute("aria-sort");
-  b.setAttribute("aria-sort", S.down ? "descending" : "ascending"); draw("queues");
+  for (const x of document.querySelectorAll("th[aria-sort]")) x.removeAttribute("aria-sort");
+  b.closest("th").setAttribute("aria-sort", S.down ? "descending" : "ascending"); draw("queues");
 });
 $("take").addEventListener("click", async () => {
   $("take").disabled = true; $("taking").textContent = "sampling for 5 s …";

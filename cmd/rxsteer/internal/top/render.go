@@ -498,6 +498,9 @@ func (d *drawing) keys() {
 	if !d.opts.UTF8 {
 		keys = strings.NewReplacer("←→", "arrows", "↑↓", "arrows").Replace(keys)
 	}
+	for width(keys) > d.width { // whole hints only; help names all
+		keys = keys[:max(0, strings.LastIndex(keys, "  "))]
+	}
 	d.fill(d.height - 1)
 	d.line(d.paint(faint, keys))
 }
