@@ -63,9 +63,9 @@ cp /usr/share/rxsteer/systemd/steer.conf /etc/systemd/system/rxsteer-agent.servi
 again; systemctl daemon-reload && systemctl restart rxsteer-agent || fail "starting with steer.conf"
 wait_for 60 "with steer.conf ready" ready
 RXSTEER_PLAN=/tmp/plan.yaml rxapplytest -test.run '^TestPlanOnTheDriver$' || fail "a plan"
-rxsteer apply /tmp/plan.yaml --yes --level 0 --for 5m >/tmp/apply.log 2>&1 & apply=$!
-n=60; while same; do n=$((n-1)); [ $n -gt 0 ] || { cat /tmp/apply.log; fail "it changes something"; }; sleep 1; done
-sleep 3; kill -9 $apply; wait $apply 2>/dev/null
+rxsteer apply /tmp/plan.yaml --yes --level 0 --for 20s >/tmp/apply.log 2>&1 & apply=$!
+n=120; while same; do n=$((n-1)); [ $n -gt 0 ] || { cat /tmp/apply.log; fail "it changes something"; }; sleep 1; done
+kill -9 $apply; wait $apply 2>/dev/null
 same && fail "it died in the middle"
 was=$(pid); kill -9 "$was"
 wait_for 90 "the agent is killed: what was under way is undone" same
