@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/rxsteer/rxsteer/internal/host"
 )
 
 // What callers can act on; each is wrapped in a message that says what to do.
@@ -33,18 +35,16 @@ var needCaps = []struct {
 
 // missingCaps lists the capabilities this thread lacks for tracing programs.
 func missingCaps() ([]string, error) {
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return nil, fmt.Errorf("read capabilities: %w", err)
-	}
-	has := func(bit uint) bool { return data[bit/32].Effective&(1<<(bit%32)) != 0 }
-	if has(unix.CAP_SYS_ADMIN) {
-		return nil, nil
+	if all, err := host.HasCap(unix.CAP_SYS_ADMIN); all || err != nil {
+		return nil, err
 	}
 	var missing []string
 	for _, c := range needCaps {
-		if !has(c.bit) {
+		has, err := host.HasCap(c.bit)
+		if err != nil {
+			return nil, err
+		}
+		if !has {
 			missing = append(missing, c.name)
 		}
 	}

@@ -182,6 +182,7 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		return &failure{exitFailed, fmt.Errorf("read --web.config.file: %w", err), []string{"its form: the exporter toolkit's web configuration (tls_server_config, basic_auth_users)"}}
 	}
 	state := newAgentState(log)
+	state.confined = confinement(e.fs)
 	mine := &turn{dir: f.stateDir}
 	defer mine.release()
 	switch err := mine.take(c); {
@@ -189,6 +190,13 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		return &failure{exitFailed, fmt.Errorf("start the agent: %w", err), []string{"end it (systemctl stop rxsteer-agent), or run this one in mode: advise"}}
 	case err != nil:
 		state.degrade("steering", err.Error())
+	default:
+		state.degrade("steering", e.cannotSteer(c, f.stateDir))
+	}
+	for _, k := range e.persistChecks() {
+		if !k.OK {
+			state.degrade("what is persisted", k.Why+": "+k.Grant)
+		}
 	}
 	h, err := e.openHost()
 	if err != nil {
@@ -287,7 +295,7 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 		seen := -1
 		group.Go(func() error { return watchdog(ctx, healthy) })
 		group.Go(func() error { return loop.Run(ctx) })
-		if len(web.Pages) > 0 && s.Refused() == nil {
+		if len(web.Pages) > 0 {
 			group.Go(func() error { return profiles.run(ctx, e, state, f.stateDir) })
 		}
 		group.Go(func() error { return e.reloads(ctx, hup, f, c, reload, hands, mine, state, log) })
@@ -354,6 +362,9 @@ func watchdog(ctx context.Context, healthy func() error) error {
 	}
 }
 
+// reloading is what does not work after a reload that was refused.
+const reloading = "the new configuration"
+
 // reloads reads the configuration again on SIGHUP.
 func (e *env) reloads(ctx context.Context, hup <-chan os.Signal, f *agentFlags, old *control.Config, to chan<- *control.Config, hands *hands, mine *turn, state *agentState, log *slog.Logger) error {
 	state.reloaded(true)
@@ -374,6 +385,7 @@ func (e *env) reloads(ctx context.Context, hup <-chan os.Signal, f *agentFlags, 
 		if err != nil {
 			state.reloaded(false)
 			log.Error("reload refused, the old configuration stays in force", "error", err)
+			state.degrade(reloading, err.Error())
 			continue
 		}
 		if c.Level != old.Level || c.Overhead != old.Overhead || c.Pprof != old.Pprof || !reflect.DeepEqual(c.Metrics, old.Metrics) {
@@ -382,6 +394,8 @@ func (e *env) reloads(ctx context.Context, hup <-chan os.Signal, f *agentFlags, 
 		}
 		old = c
 		state.reloaded(true)
+		state.degrade(reloading, "")
+		state.degrade("steering", e.cannotSteer(c, f.stateDir))
 		hands.config.Store(c)
 		select {
 		case to <- c:
@@ -412,9 +426,10 @@ func recordLoop(file string, loop *control.Loop, c *control.Config) (done func()
 
 // agentState is what does not work and what was told last, for everyone who shows it.
 type agentState struct {
-	log *slog.Logger
-	mu  sync.Mutex
-	bad map[string]string
+	log      *slog.Logger
+	confined string // by which security module, "" none
+	mu       sync.Mutex
+	bad      map[string]string
 	told
 	reload reloadState
 }
@@ -432,6 +447,9 @@ func newAgentState(log *slog.Logger) *agentState {
 func (a *agentState) degrade(what, why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.confined != "" && denied(why) {
+		why += " (" + a.confined + ")"
+	}
 	was, is := a.bad[what], why
 	switch {
 	case is == "" && was != "":

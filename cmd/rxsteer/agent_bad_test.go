@@ -215,6 +215,10 @@ func TestOneAgentSteers(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the refusal", reads("0"))
+	await(t, "the refusal in /readyz", func() bool {
+		_, body := get(t, http.DefaultClient, url+"/readyz")
+		return strings.Contains(body, "\n"+reloading+": "+want)
+	})
 	if said := stop(); !strings.Contains(said, want) {
 		t.Errorf("log: %s", said)
 	}

@@ -15,7 +15,8 @@ import (
 const capabilitiesHead = `# What rxsteer asks of a host, and what is lost without it
 
 Made from the tables that ` + "`rxsteer doctor`" + ` goes by (` + "`go test ./cmd/rxsteer -run TestCapabilitiesDocument -update`" + `); do not edit. Nothing here is
-a condition: what is missing is named in doctor, in a sample's *unmeasured*, and at the agent's /readyz, and the rest works.
+a condition: what is missing is named in doctor, in a sample's *unmeasured*, and at the agent's /readyz, and the rest works. Each privilege is tried with that
+one alone and without it by ` + "`cmd/rxsteer: TestPrivilegesAreAsTheDocumentSays`" + `.
 
 ## Privileges
 

@@ -3,20 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/rxsteer/rxsteer/bpf"
-	"github.com/rxsteer/rxsteer/internal/host"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/steer/apply"
 )
@@ -130,8 +125,11 @@ func (e *env) examine(ctx context.Context, h *hostRooms) (*doctorDoc, error) {
 	}
 	for _, f := range counterFiles {
 		c := check{Area: areaFiles, Name: f.file, OK: true}
-		if _, err := e.fs.ReadFile(f.file); err != nil {
+		switch text, err := e.fs.ReadFile(f.file); {
+		case err != nil:
 			c.OK, c.Why, c.Lost = false, err.Error(), f.lost
+		case len(text) == 0: // none of them is
+			c.OK, c.Why, c.Lost, c.Grant = false, "it is empty: a container's runtime hides it", f.lost, "mount the host's /proc and /sys elsewhere and name them in RXSTEER_PROC and RXSTEER_SYS"
 		}
 		add(c)
 	}
@@ -139,8 +137,19 @@ func (e *env) examine(ctx context.Context, h *hostRooms) (*doctorDoc, error) {
 	for _, c := range settingChecks(snap) {
 		add(c)
 	}
-	for _, c := range append(e.writeChecks(snap), e.journalChecks()...) {
+	var first []string
+	if len(snap.Devices) > 0 {
+		first = []string{snap.Devices[0].Name}
+	}
+	for _, c := range slices.Concat(e.writeChecks(first, apply.DefaultDir), e.journalChecks(), e.persistChecks(), agentChecks(apply.DefaultDir)) {
 		add(c)
+	}
+	if by := confinement(e.fs); by != "" {
+		for i, c := range doc.Checks {
+			if denied(c.Why) && (doc.UID == 0 || c.Grant == "") {
+				doc.Checks[i].Grant = by
+			}
+		}
 	}
 	return doc, nil
 }
@@ -266,40 +275,6 @@ func settingChecks(snap *knob.Snapshot) []check {
 	slices.SortFunc(out, func(a, b check) int { return cmp.Compare(a.Name, b.Name) })
 	if len(out) == 0 {
 		out = append(out, check{Area: areaSet, Name: fmt.Sprintf("all %d that this host has can be read", known(snap)), OK: true})
-	}
-	return out
-}
-
-// writeChecks asks, without writing, whether this process may write settings and the journal.
-func (e *env) writeChecks(snap *knob.Snapshot) []check {
-	journal := apply.DefaultDir
-	if _, err := os.Stat(journal); err != nil {
-		journal = filepath.Dir(journal) // where it would be made
-	}
-	files := []struct{ file, lost string }{
-		{"/proc/sys/net/core/netdev_budget", "sysctls cannot be changed"},
-		{journal, "no journal can be kept, so nothing can be changed"},
-	}
-	if len(snap.Devices) > 0 {
-		files = append(files, struct{ file, lost string }{"/sys/class/net/" + snap.Devices[0].Name + "/queues/rx-0/rps_cpus", "RPS, RFS and XPS cannot be changed"})
-	}
-	var out []check
-	for _, f := range files {
-		c := check{Area: areaChange, Name: "write " + f.file, OK: true}
-		at := f.file
-		if o, ok := e.fs.(host.OS); ok {
-			at = o.Path(at)
-		}
-		if err := unix.Access(at, unix.W_OK); err != nil {
-			c.OK, c.Why, c.Lost = false, err.Error(), f.lost
-			if errors.Is(err, unix.EACCES) {
-				c.Grant = "sudo rxsteer …"
-			}
-			if errors.Is(err, unix.EROFS) {
-				c.Grant = "run outside the container, or mount it read-write"
-			}
-		}
-		out = append(out, c)
 	}
 	return out
 }

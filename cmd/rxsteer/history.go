@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -108,7 +109,11 @@ func ago(d time.Duration) string {
 func (e *env) journalChecks() []check {
 	txs, boot, err := apply.History(apply.DefaultDir)
 	if err != nil {
-		return []check{{Area: areaState, Name: "journal in " + apply.DefaultDir, Why: err.Error(), Lost: "apply, rollback and history"}}
+		c := check{Area: areaState, Name: "journal in " + apply.DefaultDir, Why: err.Error(), Lost: "apply, rollback and history"}
+		if errors.Is(err, apply.ErrNewer) {
+			c.Grant = "the rxsteer that wrote it finishes or undoes what is under way: rxsteer rollback"
+		}
+		return []check{c}
 	}
 	if current := e.bootID(); boot != current && boot != "" {
 		txs = nil

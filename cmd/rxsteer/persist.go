@@ -241,13 +241,35 @@ const (
 	persistTries = 3 // passes: a change of channels shows what else differs
 )
 
+// persistAnew is what to do with a file of persist that cannot be read.
+const persistAnew = "use the rxsteer that wrote it, or write it anew: rxsteer persist"
+
+// persistChecks is what doctor says of what is persisted.
+func (e *env) persistChecks() []check {
+	text, err := e.fs.ReadFile(persist.PlanFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	c := check{Area: areaState, Name: persist.PlanFile}
+	var f *persist.File
+	if err == nil {
+		f, err = persist.Parse(persist.PlanFile, text)
+	}
+	if err != nil {
+		c.Why, c.Lost, c.Grant = err.Error(), "what was persisted is not made true at the next boot", persistAnew
+		return []check{c}
+	}
+	c.Name, c.OK = fmt.Sprintf("%s: %s", c.Name, plural(len(f.Plan.Changes), "setting")), true
+	return []check{c}
+}
+
 func (r *persistRun) run(ctx context.Context) error {
 	text, err := os.ReadFile(filepath.Join(r.root, persist.PlanFile))
 	if err != nil {
 		return &failure{exitFailed, fmt.Errorf("persist: %w", err), []string{"rxsteer persist writes it"}}
 	}
 	if r.file, err = persist.Parse(persist.PlanFile, text); err != nil {
-		return &failure{exitUsage, err, []string{"rxsteer persist writes it anew"}}
+		return &failure{exitRolledBack, err, []string{persistAnew}}
 	}
 	health, err := readHealth(r.root)
 	if err != nil {

@@ -176,6 +176,9 @@ func (h *hostRooms) topology() (*topo.Topology, error) {
 
 // openHost opens what can be opened; what cannot makes settings unknown, with the reason.
 func (e *env) openHost() (*hostRooms, error) {
+	if _, err := e.fs.ReadDir("/sys/class/net"); err != nil {
+		return nil, &failure{exitFailed, fmt.Errorf("list interfaces: %w", err), []string{"mount it: mount -t sysfs sysfs /sys", "in a container: mount the host's /proc and /sys and name them in RXSTEER_PROC and RXSTEER_SYS"}}
+	}
 	h := &hostRooms{fs: e.fs, overhead: collector.DefaultOverhead, sources: nic.Sources{FS: e.fs}}
 	config := knob.Config{FS: e.fs, Now: e.now}
 	if c, err := ethtool.New(); err == nil {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"rxsteer": main, "flood": flood})
+	testscript.Main(m, map[string]func(){"rxsteer": main, "flood": flood, "without-perf": withoutPerf})
 }
 
 // TestScripts runs the program as a shell would. Conditions: [root].

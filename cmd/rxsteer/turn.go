@@ -23,6 +23,8 @@ type turn struct {
 	file *os.File
 }
 
+const lockFile = "agent.lock"
+
 func steers(c *control.Config) bool {
 	return c.Mode == control.Auto || slices.ContainsFunc(c.Devices, func(d control.Device) bool { return d.Mode == control.Auto })
 }
@@ -36,7 +38,7 @@ func (t *turn) take(c *control.Config) error {
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return fmt.Errorf("take the turn to steer: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(t.dir, "agent.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(filepath.Join(t.dir, lockFile), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return fmt.Errorf("take the turn to steer: %w", err)
 	}
@@ -60,6 +62,26 @@ func (t *turn) take(c *control.Config) error {
 func writeAt(f *os.File, text string) error {
 	_, err := f.WriteAt([]byte(text), 0)
 	return err
+}
+
+// agentChecks is what doctor says of the agent that has the turn.
+func agentChecks(dir string) []check {
+	var st unix.Stat_t
+	if unix.Stat(filepath.Join(dir, lockFile), &st) != nil {
+		return nil
+	}
+	locks, err := os.ReadFile("/proc/locks") // asking flock itself would for a moment take the turn
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(locks)) {
+		// 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF (proc_locks(5))
+		f := strings.Fields(line)
+		if len(f) >= 6 && f[1] == "FLOCK" && strings.HasSuffix(f[5], fmt.Sprintf(":%d", st.Ino)) {
+			return []check{{Area: areaState, Name: "an agent steers this host (pid " + f[4] + "); another that would is refused", OK: true}}
+		}
+	}
+	return nil
 }
 
 func (t *turn) release() {

@@ -156,14 +156,16 @@ func (f *File) Marshal() ([]byte, error) {
 // Parse reads the file strictly.
 func Parse(name string, text []byte) (*File, error) {
 	var f File
+	var head struct{ Version int }
+	if json.Unmarshal(text, &head) == nil && head.Version > Version { // before its fields, of which it may have more
+		return nil, fmt.Errorf("read %s: format %d, this one reads up to %d: %w", name, head.Version, Version, apply.ErrNewer)
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	switch {
-	case f.Version > Version:
-		return nil, fmt.Errorf("read %s: format %d, this one reads up to %d", name, f.Version, Version)
 	case f.Version < 1 || f.Plan == nil || len(f.Plan.Changes) == 0:
 		return nil, fmt.Errorf("read %s: not what rxsteer persist writes", name)
 	}
