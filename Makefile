@@ -96,7 +96,7 @@ fuzz: need-go ## every fuzzer for FUZZTIME (5s)
 .PHONY: lab lab-ci lab-matrix lab-list lab-kill lab-persist lab-package lab-image rxlab
 rxlab: need-go deps
 	@$(GO) build -o $(BIN)/rxlab ./lab/vm
-lab: rxlab ## every VM scenario, the kernel matrix, the map's truth, persist, kill -9 and the image, one table (long)
+lab: rxlab ## every VM scenario, the kernel matrix, the map's truth, persist, kill -9, the image and the package, one table (long)
 	$(SUDO) $(BIN)/rxlab all
 	$(SUDO) $(BIN)/rxlab run -lasts $(SOAK) soak
 	$(MAKE) soak

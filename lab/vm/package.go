@@ -31,16 +31,26 @@ func runPackage(ctx context.Context, args []string) error {
 		return err
 	}
 	defer l.close()
+	_, err = l.packages(ctx, m)
+	return err
+}
+
+func (l *lab) packages(ctx context.Context, m qemu.Machine) ([]line, error) {
 	m.MemMB, m.SMP, m.Queues = 2048, 2, 2 // the root is in memory
+	row := line{"package", machine(m), "installed, killed, upgraded and removed under systemd", "pass", 0}
 	res, err := l.packageLife(ctx, m)
+	if err == nil {
+		row.took = res.Took
+		if res.Status != 0 {
+			err = &qemu.Failure{Code: qemu.ExitAssertion, Line: fmt.Sprintf("the package's life ended with status %d", res.Status)}
+		}
+	}
 	if err != nil {
-		return err
+		row.verdict = verdictOf(err)
+		return []line{row}, err
 	}
-	if res.Status != 0 {
-		return &qemu.Failure{Code: qemu.ExitAssertion, Line: fmt.Sprintf("the package's life ended with status %d", res.Status)}
-	}
-	fmt.Printf("%s: installed, killed, upgraded and removed under systemd, %.1f s\n", machine(m), res.Took.Seconds())
-	return nil
+	fmt.Printf("%s: %s, %.1f s\n", row.machine, row.result, res.Took.Seconds())
+	return []line{row}, nil
 }
 
 // packageLife boots a Debian with two versions of the package beside it.

@@ -219,7 +219,7 @@ type extent int
 
 const (
 	ci   extent = iota // what make check has time for
-	full               // also the tests of knobs on each driver, persist, the image and kill -9
+	full               // also the tests of knobs on each driver, persist, the image, kill -9 and the package
 )
 
 // line is a row of the one table of everything.
@@ -270,7 +270,7 @@ func beside(steps ...step) step {
 // be late with everything. A fault fails each time; the table tells which try passed. The whole lab tries once.
 const ciTries = 3
 
-// everything runs the matrix, the truth of the map and the chosen scenarios, in full also persist, the image and kill -9, and
+// everything runs the matrix, the truth of the map and the chosen scenarios, in full also persist, the image, kill -9 and the package, and
 // goes on after a failure. Its exit code is that of a failed assertion before that of a lab that could not run.
 func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels, kinds []qemu.Machine, how extent) error {
 	start := time.Now()
@@ -304,6 +304,9 @@ func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels
 		func() ([]line, error) { return l.matrix(ctx, kernels) },
 		maps,
 		func() ([]line, error) { return l.run(ctx, chosen, false) },
+	}
+	if how == full {
+		steps = append(steps, func() ([]line, error) { return l.packages(ctx, qemu.Machine{NIC: "igb"}) }) // alone: watchdogs run in it
 	}
 	for _, step := range steps {
 		more, err := step()
