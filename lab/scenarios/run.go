@@ -97,7 +97,7 @@ func (s *Scenario) Setup(look string) string {
 	}
 	sink := s.Sink
 	if sink == "" {
-		sink = "rxtraffic recv --listen 0.0.0.0:9000 --every 20ms --for 10m"
+		sink = "rxtraffic recv --listen 0.0.0.0:9000 --every 20ms --buffer 33554432 --for 10m"
 	}
 	line("%s >/dev/null 2>/tmp/sink &", sink)
 	line("n=100; until grep -qs ready /tmp/sink || [ $n = 0 ]; do usleep 50000; n=$((n-1)); done")
