@@ -108,7 +108,7 @@ func parts(line string) (out []string) {
 	return out
 }
 
-// TestCommandsOfDocuments: each command in README.md and docs/ exists and, where the document says so, runs.
+// TestCommandsOfDocuments: each command in the documents exists and, where the document says so, runs.
 func TestCommandsOfDocuments(t *testing.T) {
 	commands := 0
 	for file, text := range documents(t) {

@@ -20,7 +20,7 @@ func documents(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	out := map[string]string{}
-	for _, f := range append(files, "../../README.md") {
+	for _, f := range append(files, "../../README.md", "../../deploy/README.md", "../../lab/README.md") {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)

@@ -650,7 +650,8 @@ func reportInABrowser(t *testing.T, file string) {
 	said := console(ctx)
 	var rows, status string
 	if err := chromedp.Run(ctx, log.Enable(), chromedp.Navigate("file://"+file),
-		until(`document.querySelectorAll("#compare-rows tr").length > 5 && document.querySelectorAll(".card.warning").length === 1`),
+		// All of it is drawn, also what was never scrolled to: it may be printed.
+		until(`document.querySelectorAll("#compare-rows tr").length > 5 && document.querySelectorAll(".card.warning").length === 1 && document.querySelectorAll("#sankey path").length > 0 && document.querySelectorAll("#table-list canvas").length === 2 && document.querySelectorAll("#flow-table tbody tr").length === 6 && document.querySelectorAll("#trend canvas").length === 1`),
 		text("#compare-rows", &rows), text("#status", &status), shot("report.png")); err != nil {
 		t.Fatalf("%v; the page said: %s", err, said())
 	}

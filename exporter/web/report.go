@@ -134,10 +134,26 @@ func figures(r *Recording) (names []string, values []float64, text func(i int, x
 		case "%":
 			return fmt.Sprintf("%.1f %%", 100*x)
 		case "ns":
-			return time.Duration(x).String()
+			return short(time.Duration(x))
 		}
 		return fmt.Sprintf("%.0f", x)
 	}
+}
+
+// short is a bound of two digits, as the page's JavaScript has it: buckets are powers of two.
+func short(d time.Duration) string {
+	for _, u := range []struct {
+		of   time.Duration
+		name string
+	}{{time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "µs"}} {
+		switch {
+		case d >= 10*u.of:
+			return fmt.Sprintf("%.0f %s", float64(d)/float64(u.of), u.name)
+		case d >= u.of:
+			return fmt.Sprintf("%.1f %s", float64(d)/float64(u.of), u.name)
+		}
+	}
+	return fmt.Sprintf("%d ns", d.Nanoseconds())
 }
 
 // compare puts figures side by side; those that only one has are left out.

@@ -248,7 +248,7 @@ func TestReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ in, want string }{
-		{md.String(), "| packets received per second | 1500000 | 1500000 | × 1.00 |"}, {md.String(), "**RX205 warning: eth0**"}, {md.String(), "ethtool -X eth0 …"}, {md.String(), "| eth0 rx-1 | 1 | 180000 |"},
+		{md.String(), "| packets received per second | 1500000 | 1500000 | × 1.00 |"}, {md.String(), "| poll p99, at most | 2.1 ms | 2.1 ms | × 1.00 |"}, {md.String(), "| latency ring-wait p99, at most | 33 µs |"}, {md.String(), "**RX205 warning: eth0**"}, {md.String(), "ethtool -X eth0 …"}, {md.String(), "| eth0 rx-1 | 1 | 180000 |"},
 	} {
 		if !strings.Contains(c.in, c.want) {
 			t.Errorf("no %q in:\n%s", c.want, c.in)

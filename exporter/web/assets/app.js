@@ -146,7 +146,7 @@ const views = {
     heatmap("heat", h, ids.length, i => ids[ids.length - 1 - i], (frame, i) => frame.rx[frame.cpu.length === ids.length ? ids.length - 1 - i : -1], "cpu",
       (frame, i) => `cpu ${ids[ids.length - 1 - i]} at ${clock(frame.t)}: ${pct(frame.rx[ids.length - 1 - i] || 0)} receive softirq, ${pct(frame.busy[ids.length - 1 - i] || 0)} busy in all`);
     const order = ids.map((c, i) => [c, f.rx[i]]).sort((a, b) => b[1] - a[1]).slice(0, 4).filter(x => x[1] > .005);
-    if (!views.cpus.hover) $("heat-text").textContent = order.length ? "Now: " + order.map(([c, x]) => `cpu ${c} ${pct(x)}`).join(", ") + "." : "No CPU spends time in receive softirq now.";
+    if (!views.cpus.hover) $("heat-text").textContent = order.length ? (embedded ? "At the end: " : "Now: ") + order.map(([c, x]) => `cpu ${c} ${pct(x)}`).join(", ") + "." : "No CPU spends time in receive softirq now.";
   },
 
   queues() {
@@ -369,7 +369,7 @@ function heatmap(id, height, n, label, value, unit, tell) {
   charts.get(id).now = now;
 }
 
-// --- drawing when there is something new, and only what is looked at
+// --- drawing when there is something new, and only what is looked at; a report may be printed, so all of it
 
 let drawing = 0;
 function draw(...names) {
@@ -377,7 +377,7 @@ function draw(...names) {
   for (const n of names.length ? names : Object.keys(views)) S.due.add(n);
   if (!drawing) drawing = requestAnimationFrame(() => {
     drawing = 0;
-    for (const n of [...S.due]) if (n === "now" || S.seen.has(n)) { S.due.delete(n); views[n](); }
+    for (const n of [...S.due]) if (n === "now" || embedded || S.seen.has(n)) { S.due.delete(n); views[n](); }
   });
 }
 const eye = new IntersectionObserver(es => { for (const e of es) e.isIntersecting ? S.seen.add(e.target.id) : S.seen.delete(e.target.id); draw(...es.filter(e => e.isIntersecting).map(e => e.target.id)); }, {rootMargin: "100px"});
