@@ -88,6 +88,12 @@ func report(r io.Reader, w io.Writer, allowed []*regexp.Regexp) (bool, error) {
 				switch {
 				case e.Action == "fail":
 					failed++ // also when no single test did: a panic, an os.Exit, a build error
+					for k, lines := range output {
+						if k.pkg == e.Package { // killed while it ran
+							fmt.Fprintf(w, "DIED  %s %s\n%s", k.pkg, k.test, strings.Join(lines, ""))
+							delete(output, k)
+						}
+					}
 					fmt.Fprintf(w, "FAIL  %s (%.1f s)\n%s", e.Package, e.Elapsed, text)
 				case e.Action == "pass":
 					fmt.Fprintf(w, "ok    %s (%.1f s)\n", e.Package, e.Elapsed)

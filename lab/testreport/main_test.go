@@ -30,6 +30,7 @@ func TestReport(t *testing.T) {
 		{"an allowed skip is named", run + pass + skip, needs, true, "skip  p U: needs root"},
 		{"a broken build fails", build, nil, false, "x.go:1: broken"},
 		{"a package that dies fails", run + pass + `{"Action":"fail","Package":"p"}`, nil, false, "FAIL  p"},
+		{"a test that was running shows its output", run + `{"Action":"output","Package":"p","Test":"T","Output":"goroutine 7\n"}` + "\n" + `{"Action":"fail","Package":"p"}`, nil, false, "DIED  p T\ngoroutine 7"},
 		{"no test at all fails", "", nil, false, "0 passed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
