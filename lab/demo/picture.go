@@ -115,7 +115,9 @@ func (d *demo) draw(ctx context.Context, p *picture) error {
 		steps = append(steps, see(600, 560), chromedp.Navigate("file://"+at(name+".html")), chromedp.WaitVisible("#tiles b", chromedp.ByQuery),
 			chromedp.Evaluate(`for (const e of document.querySelectorAll("header, #loop")) e.remove()`, nil), shot(at(name+".png"), whole))
 	}
-	steps = append(steps, see(1230, 900), chromedp.Navigate("http://"+page.Addr().String()+"/"), chromedp.WaitVisible("#deeds li", chromedp.ByQuery), chromedp.WaitVisible("#trend canvas", chromedp.ByQuery),
+	steps = append(steps, see(1230, 900), chromedp.Navigate("http://"+page.Addr().String()+"/"),
+		// It draws what is on the screen.
+		chromedp.WaitVisible("#heat canvas", chromedp.ByQuery), chromedp.ScrollIntoView("#history", chromedp.ByQuery), chromedp.WaitVisible("#deeds li", chromedp.ByQuery), chromedp.WaitVisible("#trend canvas", chromedp.ByQuery),
 		shot(at("cpus.png"), part("#cpus")), shot(at("history.png"), part("#history")))
 	html, err := os.Create(at("picture.html"))
 	if err != nil {
