@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -187,6 +190,16 @@ func openTicks(cpu int, period time.Duration) (int, error) {
 	return unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 }
 
+// refusedTicks says what refuses perf_event_open(2) to a holder of CAP_PERFMON, by the text of kernel.perf_event_paranoid. Linux
+// knows values up to 2; from 3 (Debian) or 4 (Ubuntu) on those kernels ask for CAP_SYS_ADMIN (their patches of
+// kernel/events/core.c: perf_paranoid_any).
+func refusedTicks(paranoid string) string {
+	if n, err := strconv.Atoi(strings.TrimSpace(paranoid)); err == nil && n > 2 {
+		return fmt.Sprintf("kernel.perf_event_paranoid is %d, at which kernels of Debian and Ubuntu ask for CAP_SYS_ADMIN: sysctl -w kernel.perf_event_paranoid=2", n)
+	}
+	return "kernel.perf_event_paranoid, seccomp or a security module stands in the way: run on the host, outside a container"
+}
+
 // explainTicks says who refuses perf_event_open(2).
 func explainTicks(err error) error {
 	const what = "open the clock of a CPU (perf_event_open)"
@@ -196,7 +209,8 @@ func explainTicks(err error) error {
 		if capErr == nil && len(missing) > 0 {
 			return noCaps(what, missing)
 		}
-		return fmt.Errorf("%s: %w: kernel.perf_event_paranoid, seccomp or a security module stands in the way: run on the host, outside a container", what, ErrNoPrivilege)
+		setting, _ := os.ReadFile("/proc/sys/kernel/perf_event_paranoid") // hidden: the other words fit
+		return fmt.Errorf("%s: %w: %s", what, ErrNoPrivilege, refusedTicks(string(setting)))
 	case errors.Is(err, unix.ENOSYS):
 		return fmt.Errorf("%s: the kernel was built without CONFIG_PERF_EVENTS: %w", what, err)
 	}

@@ -130,3 +130,12 @@ func BenchmarkProfile(b *testing.B) {
 	})
 	b.Run("off-again", run)
 }
+
+// TestRefusedTicks: Debian's default refuses what CAP_PERFMON allows elsewhere, and is named with what to do.
+func TestRefusedTicks(t *testing.T) {
+	for setting, want := range map[string]string{"3\n": "sysctl -w kernel.perf_event_paranoid=2", "4\n": "is 4,", "2\n": "seccomp or a security module", "-1\n": "seccomp", "": "seccomp"} {
+		if got := refusedTicks(setting); !strings.Contains(got, want) {
+			t.Errorf("%q: %s", setting, got)
+		}
+	}
+}

@@ -24,6 +24,7 @@ one alone and without it by ` + "`cmd/rxsteer: TestPrivilegesAreAsTheDocumentSay
 |---|---|---|
 | none | status, irqs, explain, plan and diagnose with --from, simulate, report | |
 | CAP_BPF, CAP_PERFMON | live measurement: the BPF programs on tracepoints | --level 0: the kernel's own counters, no times, no polls |
+| CAP_SYS_ADMIN, or sysctl kernel.perf_event_paranoid at most 2 | profile and /profile on kernels of Debian and Ubuntu | all but profiles |
 | CAP_SYSLOG | names of kernel functions in profile and /profile | shares per queue and CPU only |
 | CAP_NET_ADMIN | apply, trial, rollback, mode auto: ethtool's settings, RPS, RFS, XPS | advice |
 | root's files, writable /proc and /sys | sysctls, vectors; the journal in /run/rxsteer | advice |
