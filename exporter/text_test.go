@@ -43,10 +43,16 @@ func get(w *Web, headers ...string) *httptest.ResponseRecorder {
 func TestTextIsTheLibrarys(t *testing.T) {
 	hostile := sample()
 	hostile.IRQs = append(hostile.IRQs, collector.IRQ{IRQ: 30, CPU: 1, Action: "a\"b\\c\nd", Count: 1, Time: math.MaxUint64})
+	// The kernel takes any name without a slash, a colon and white space (dev_valid_name, net/core/dev.c).
+	named := sample()
+	for i, name := range []string{"a$(x)<b>", "q\"b\\c}", "\x1b[31m"} {
+		named.Devices = append(named.Devices, collector.Device{Name: name, IfIndex: 20 + i, RXPackets: 7})
+		named.NAPIs = append(named.NAPIs, collector.NAPI{Netns: ownNetns, IfIndex: 20 + i, Device: name, ID: uint32(500 + i), CPU: 1, Polls: 1, Packets: 7, Time: 9})
+	}
 	level0 := sample()
 	level0.Level, level0.NAPIs = 0, nil
 	for name, samples := range map[string][]*collector.Sample{
-		"no sample": nil, "one": {sample()}, "two": {sample(), sample()}, "level 0": {level0}, "level 0, then 2": {level0, sample()}, "hostile action": {hostile},
+		"no sample": nil, "one": {sample()}, "two": {sample(), sample()}, "level 0": {level0}, "level 0, then 2": {level0, sample()}, "hostile action": {hostile}, "hostile devices": {named},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := New(ownNetns, DefaultLimits)
@@ -62,6 +68,21 @@ func TestTextIsTheLibrarys(t *testing.T) {
 				return families
 			}
 			want, got := parse(strings.NewReader(scrape(t, e))), parse(get(served(t, e)).Body)
+			if name == "hostile devices" {
+				seen := map[string]bool{}
+				for _, family := range got {
+					for _, m := range family.Metric {
+						for _, l := range m.Label {
+							seen[l.GetValue()] = true
+						}
+					}
+				}
+				for _, d := range named.Devices {
+					if !seen[d.Name] {
+						t.Errorf("no label says %q", d.Name)
+					}
+				}
+			}
 			if len(got) != len(want) {
 				t.Errorf("%d families, want %d", len(got), len(want))
 			}

@@ -196,6 +196,29 @@ func mounted(t *testing.T, options string) string {
 	return dir
 }
 
+// TestHostileNamesInWhatWasDone: the kernel lets an interface be called so, and headings of what apply and trial did hold its name.
+func TestHostileNamesInWhatWasDone(t *testing.T) {
+	const name = "a$(x)\x1b[31m\u009b"
+	v := &apply.Verdict{Word: apply.Better, Why: name, Devices: []string{name}, Measures: []apply.Measure{{Name: "packets_delivered_per_s", Before: 1, After: 2}, {Name: "dropped_of_offered_ratio"}}}
+	ref := knob.Ref{Knob: knob.Rings, Target: knob.Target(name)}
+	for _, state := range []apply.State{apply.Kept, apply.Unconfirmed, apply.RolledBack, apply.Partial} {
+		r := &apply.Result{ID: "9", State: state, Why: name, Verdict: v, Confirm: time.Minute,
+			Steps: []apply.Step{{Ref: ref, Outcome: apply.Applied, Note: name}}, Unasked: []apply.Unasked{{Ref: ref, Note: name}}, Left: []apply.Left{{Ref: ref, Why: name}},
+			Judged: []apply.Judged{{Device: name, Knob: knob.Rings, Verdict: v}, {Device: name, Knob: knob.RPSCPUs, Verdict: v}}}
+		var b bytes.Buffer
+		printResult(&b, &applyDoc{Result: r, Before: &loadDoc{}, After: &loadDoc{}}, palette{}, defaultWidth)
+		arms := []apply.Arm{{Name: "baseline"}, {Name: "rings of " + name, Verdict: v}}
+		printTrial(&b, &apply.TrialResult{Best: "rings of " + name, Why: name, Arms: arms, Full: arms, Kept: r}, palette{}, defaultWidth)
+		said := b.String()
+		if n := strings.Count(said, "a$(x)?[31m?"); n < 12 {
+			t.Errorf("%s: the name is there %d times only:\n%s", state, n, said)
+		}
+		if i := strings.IndexFunc(said, func(r rune) bool { return r != '\n' && unicode.IsControl(r) }); i >= 0 {
+			t.Errorf("%s: a control character after %q", state, said[max(0, i-60):i])
+		}
+	}
+}
+
 // TestHostileNamesInARecording: whoever made a recording chose the names in it; none of what is said of it moves the cursor of
 // who reads it, and its Markdown and page hold no markup of theirs.
 func TestHostileNamesInARecording(t *testing.T) {

@@ -138,7 +138,7 @@ func printTrial(w io.Writer, r *apply.TrialResult, p palette, width int) {
 	printArms(w, r.Arms, p)
 	for _, a := range r.Arms {
 		if a.Verdict != nil {
-			wrap(w, width, fmt.Sprintf("  %s: %s. ", a.Name, p.word(a.Verdict.Word)), "    ", a.Verdict.Why)
+			wrap(w, width, fmt.Sprintf("  %s: %s. ", printable(a.Name), p.word(a.Verdict.Word)), "    ", a.Verdict.Why)
 		}
 	}
 	fmt.Fprintln(w)
@@ -146,7 +146,7 @@ func printTrial(w io.Writer, r *apply.TrialResult, p palette, width int) {
 		fmt.Fprintln(w, p.bold(fmt.Sprintf("Near full load, with %s of the command", plural(r.Copies, "copy"))))
 		printArms(w, r.Full, p)
 		if v := r.Full[1].Verdict; v != nil {
-			wrap(w, width, fmt.Sprintf("  %s: %s. ", r.Full[1].Name, p.word(v.Word)), "    ", v.Why)
+			wrap(w, width, fmt.Sprintf("  %s: %s. ", printable(r.Full[1].Name), p.word(v.Word)), "    ", v.Why)
 		}
 		fmt.Fprintln(w)
 	} else if r.FullWhy != "" {
@@ -155,10 +155,10 @@ func printTrial(w io.Writer, r *apply.TrialResult, p palette, width int) {
 	switch {
 	case r.Best == "":
 	case r.Kept != nil && r.Kept.State == apply.Unconfirmed:
-		wrap(w, width, p.green("Best: "+r.Best)+". ", "  ", r.Why)
+		wrap(w, width, p.green("Best: "+printable(r.Best))+". ", "  ", r.Why)
 		fmt.Fprintf(w, "Undone by itself in %s unless confirmed: rxsteer confirm %s\n", r.Kept.Confirm.Round(time.Second), r.Kept.ID)
 	case r.Kept != nil && r.Kept.State == apply.Kept:
-		wrap(w, width, p.green("Best: "+r.Best)+". ", "  ", r.Why)
+		wrap(w, width, p.green("Best: "+printable(r.Best))+". ", "  ", r.Why)
 		fmt.Fprintf(w, "Kept as transaction %s; undo it with: rxsteer rollback %s\n", r.Kept.ID, r.Kept.ID)
 	default:
 		wrap(w, width, p.yellow("Nothing was kept")+": ", "  ", r.Why)
