@@ -58,10 +58,20 @@ wait_for 60 "killed: started again" sh -c "p=\$(systemctl show -p MainPID --valu
 wait_for 60 "and ready" ready
 
 # Something dies in the middle of a change; then the agent is killed, and ExecStopPost undoes it.
+cp /etc/rxsteer/rxsteer.yaml /tmp/shipped.yaml
+printf 'devices:\n- {name: eth0, mode: auto}\n' >/etc/rxsteer/rxsteer.yaml
+lacks() { curl -sf http://127.0.0.1:9742/readyz >/tmp/readyz && grep -q "^steering: .*$1" /tmp/readyz; }
+again; systemctl restart rxsteer-agent || fail "starting as shipped with a configuration that steers"
+wait_for 60 "asked to steer with the unit as shipped: it is ready, and names the drop-in it lacks" lacks 'CAP_NET_ADMIN.*steer.conf grants it'
 mkdir -p /etc/systemd/system/rxsteer-agent.service.d
 cp /usr/share/rxsteer/systemd/steer.conf /etc/systemd/system/rxsteer-agent.service.d/
 again; systemctl daemon-reload && systemctl restart rxsteer-agent || fail "starting with steer.conf"
 wait_for 60 "with steer.conf ready" ready
+lacks . && { cat /tmp/readyz; fail "with steer.conf it may steer"; }
+cp /tmp/shipped.yaml /etc/rxsteer/rxsteer.yaml
+again; systemctl restart rxsteer-agent || fail "starting as it was configured"
+wait_for 60 "and to advise again" ready
+same || fail "in that moment it changed nothing"
 RXSTEER_PLAN=/tmp/plan.yaml rxapplytest -test.run '^TestPlanOnTheDriver$' || fail "a plan"
 rxsteer apply /tmp/plan.yaml --yes --level 0 --for 20s >/tmp/apply.log 2>&1 & apply=$!
 n=120; while same; do n=$((n-1)); [ $n -gt 0 ] || { cat /tmp/apply.log; fail "it changes something"; }; sleep 1; done
