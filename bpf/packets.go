@@ -146,8 +146,12 @@ func dropReasons(kernel *btf.Spec) map[uint32]string {
 		return nil
 	}
 	const reason = 3 // behind __data, skb, location
-	if f, ok := pointer.Target.(*btf.FuncProto); !ok || len(f.Params) <= reason || f.Params[reason].Name != "reason" {
+	f, ok := pointer.Target.(*btf.FuncProto)
+	if !ok || len(f.Params) <= reason {
 		return nil
+	}
+	if e, ok := btf.UnderlyingType(f.Params[reason].Type).(*btf.Enum); !ok || e.Name != reasons.Name {
+		return nil // parameters of a pointed-to function have a type and no name
 	}
 	names := make(map[uint32]string, len(reasons.Values))
 	for _, v := range reasons.Values {
