@@ -310,6 +310,8 @@ static __always_inline void threaded(struct cpu_stat *cpu, struct napi_stat *sta
 	__u64 now = bpf_ktime_get_ns(), ns = now - cpu->thread;
 
 	cpu->thread = now;
+	if (!stat->thread) /* as yet known on another CPU only */
+		stat->thread = bpf_get_current_pid_tgid();
 	stat->thread_polls++;
 	stat->thread_time += ns;
 	stat->time_hist[bucket(ns, TIME_BUCKETS - 1)]++;
