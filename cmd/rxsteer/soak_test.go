@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"maps"
@@ -156,6 +157,117 @@ func awaitUnloaded(t *testing.T, w wear) {
 	}
 }
 
+// heap is what an agent's lives on and allocates, over a while.
+type heap struct {
+	objects      float64 // at least: just after garbage was collected
+	bytes        float64
+	first, last  float64 // objects allocated so far
+	since, until time.Time
+}
+
+func (h *heap) see(t *testing.T, scrape string) {
+	t.Helper()
+	objects, bytes := value(t, scrape, "go_memstats_heap_objects"), value(t, scrape, "go_memstats_heap_alloc_bytes")
+	if h.since.IsZero() {
+		h.objects, h.bytes, h.since, h.first = objects, bytes, time.Now(), value(t, scrape, "go_memstats_mallocs_total")
+	}
+	h.objects, h.bytes, h.until, h.last = min(h.objects, objects), min(h.bytes, bytes), time.Now(), value(t, scrape, "go_memstats_mallocs_total")
+}
+
+func (h *heap) String() string {
+	return fmt.Sprintf("at least %.0f objects, %.1f MiB, %.0f allocated a second", h.objects, h.bytes/(1<<20), (h.last-h.first)/max(h.until.Sub(h.since).Seconds(), 1))
+}
+
+// patient scrapes on a machine that may be starved: how long an answer may take is counted in beats, pauses with work of
+// our own in each, which take as much longer there as the agent's do.
+type patient struct {
+	client        *http.Client
+	answers, slow int // the slow took more than lateBeats
+	slowest       time.Duration
+	beats         int // of the slowest
+}
+
+const (
+	beatPause = 100 * time.Millisecond
+	lateBeats = 10
+	mostBeats = 600
+)
+
+func (p *patient) String() string {
+	return fmt.Sprintf("%d answers, %d of them slow, the slowest in %v (%d beats)", p.answers, p.slow, p.slowest.Round(time.Millisecond), p.beats)
+}
+
+// scrape returns the metrics; an agent that does not tell them in mostBeats is stuck.
+func (p *patient) scrape(t *testing.T, url string) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	type answer struct {
+		body string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	ask := func() {
+		body, err := scrapeOnce(ctx, p.client, url)
+		answers <- answer{body, err}
+	}
+	go ask()
+	from := time.Now()
+	block := make([]byte, 1<<20)
+	var why error
+	for beats := 0; beats < mostBeats; beats++ {
+		select {
+		case a := <-answers:
+			if a.err != nil { // as when too many ask at once
+				why = a.err
+				time.Sleep(beatPause)
+				go ask()
+				continue
+			}
+			p.answers++
+			if beats > lateBeats {
+				p.slow++
+			}
+			if took := time.Since(from); took > p.slowest {
+				p.slowest, p.beats = took, beats
+			}
+			return a.body
+		case <-time.After(beatPause):
+			sha256.Sum256(block)
+		}
+	}
+	t.Fatalf("the agent is stuck: no metrics in %v, in which we did %d beats of %v; last: %v", time.Since(from).Round(time.Millisecond), mostBeats, beatPause, why)
+	return ""
+}
+
+func scrapeOnce(ctx context.Context, client *http.Client, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d: %.100s", resp.StatusCode, body)
+	}
+	return string(body), err
+}
+
+// awaitSample scrapes until the first sample is in.
+func (p *patient) awaitSample(t *testing.T, url string) {
+	t.Helper()
+	for n := 0; value(t, p.scrape(t, url), "rxsteer_samples_total") == 0; n++ {
+		if n == mostBeats {
+			t.Fatalf("the agent is stuck: no sample in %d beats of %v", n, beatPause)
+		}
+		time.Sleep(beatPause)
+	}
+}
+
 // TestSoak wears an agent in auto mode: mixed load, links that flap, devices that come and go, somebody who fights
 // over a setting, kill −9, and clients of the worst manners. It leaks nothing, stays small, goes on sampling, and all it
 // changed can be put back.
@@ -192,11 +304,12 @@ func TestSoak(t *testing.T) {
 	}
 	cmd, url, rest := start()
 	dial := func(_ context.Context, network, addr string) (c net.Conn, err error) {
-		err = ns.Do(func() (err error) { c, err = net.DialTimeout(network, addr, 2*time.Second); return err })
+		err = ns.Do(func() (err error) { c, err = net.DialTimeout(network, addr, time.Minute); return err })
 		return c, err
 	}
-	client := &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 8}}
-	awaitSample(t, client, url)
+	client := &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 8}}
+	scraper := &patient{client: client}
+	scraper.awaitSample(t, url)
 
 	load, stopLoad := context.WithCancel(t.Context())
 	var users sync.WaitGroup
@@ -237,16 +350,15 @@ func TestSoak(t *testing.T) {
 	time.Sleep(5 * time.Second) // first looks, first loads
 	first, began := worn(t, cmd.Process.Pid), time.Now()
 
-	samples := func() float64 {
-		_, body := get(t, client, url+"/metrics")
-		return value(t, body, "rxsteer_samples_total")
-	}
+	samples := func() float64 { return value(t, scraper.scrape(t, url), "rxsteer_samples_total") }
 	rudely, killing := min(total/3, mostRude), min(total/3, mostKilled)
 
 	// Quiet wear: flaps and a device that comes and goes, hardly anybody scrapes.
 	calmly := total - rudely - killing
 	calm, told := samples(), time.Now()
 	var early, late most
+	var thirds [3]heap
+	looked, every := time.Time{}, max(calmly/100, 5*time.Second)
 	for n := 0; time.Since(began) < calmly; n++ {
 		var err error
 		switch n % 4 {
@@ -264,11 +376,16 @@ func TestSoak(t *testing.T) {
 		}
 		// Programs come and go with what is worth looking at: the most of the beginning is compared with the most of the end.
 		now := worn(t, cmd.Process.Pid)
-		switch part := 3 * time.Since(began) / calmly; part {
+		part := min(int(3*time.Since(began)/calmly), 2)
+		switch part {
 		case 0:
 			early.grow(now)
 		case 2:
 			late.grow(now)
+		}
+		if time.Since(looked) > every {
+			looked = time.Now()
+			thirds[part].see(t, scraper.scrape(t, url))
 		}
 		if time.Since(told) > time.Minute {
 			told = time.Now()
@@ -286,6 +403,10 @@ func TestSoak(t *testing.T) {
 	t.Logf("at most, in the first third: %+v, in the last: %+v", early, late)
 	if late.fds > max(early.fds, watchesAll.fds)+4 || late.maps > max(early.maps, watchesAll.maps)+4 || late.programs > max(early.programs, watchesAll.programs)+4 {
 		t.Errorf("descriptors leak: at most %+v in the first third, %+v in the last", early, late)
+	}
+	t.Logf("heap by third of that: %v; %v; %v", &thirds[0], &thirds[1], &thirds[2])
+	if calmly >= 15*time.Minute && thirds[2].objects > thirds[0].objects+thirds[0].objects/4 {
+		t.Errorf("what lives on the heap grows: %.0f objects at least in the first third, %.0f in the last", thirds[0].objects, thirds[2].objects)
 	}
 	if share > mostCPU {
 		t.Errorf("it took %.1f %% of a CPU", 100*share)
@@ -372,8 +493,9 @@ func TestSoak(t *testing.T) {
 		cmd.Wait()
 		awaitUnloaded(t, had)
 		cmd, url, rest = start()
-		awaitSample(t, client, url)
+		scraper.awaitSample(t, url)
 	}
+	t.Logf("scrapes: %v", scraper)
 	last := worn(t, cmd.Process.Pid)
 	t.Logf("killed %d times; the last: %v", kills, last)
 	if kib := max(early.kib, late.kib, last.resident>>10); kib > mostResident>>10 {
