@@ -78,6 +78,7 @@ var programs = map[string]string{
 	"rxsteer":        "./cmd/rxsteer",
 	"rxtraffic":      "./lab/cmd/rxtraffic",
 	"rxburn":         "./lab/cmd/rxburn",
+	"rxhold":         "./lab/scenarios/rxhold",
 	"rxbenchsteerer": "./lab/bench/steering/guest",
 }
 

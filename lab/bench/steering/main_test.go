@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,11 @@ func TestEveryBenchIsAScenarioOfTheLab(t *testing.T) {
 		for _, want := range append([]string{"rxbenchsteerer -arms nothing,rsspp -scenario " + b.Letter + " ", " -left 1m30s", s.Traffic[0]}, s.Set...) {
 			if !strings.Contains(script, want) {
 				t.Errorf("%s: the script has no %q:\n%s", b.Name, want, script)
+			}
+		}
+		for _, m := range regexp.MustCompile(`(?m)(?:^|host_bg ')(rx[a-z]+) `).FindAllStringSubmatch(script, -1) {
+			if programs[m[1]] == "" {
+				t.Errorf("%s: the script runs %s, which guests are not given", b.Name, m[1])
 			}
 		}
 	}
