@@ -109,8 +109,10 @@ func Run(ctx context.Context, cache *qemu.Cache, bin []string, machines []qemu.M
 	}
 	var rows []row
 	for _, m := range machines {
+		fmt.Printf("--- matrix [%s]\n", m)
 		rows = append(rows, guest(ctx, cache, m, bin))
 	}
+	fmt.Println("--- matrix [this host]")
 	return report(append(rows, thisHost(ctx, bin[i])))
 }
 

@@ -21,24 +21,16 @@ func runImage(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		return flag.ErrHelp
 	}
-	l, err := openLab(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	_, err = l.image(ctx)
-	return err
+	return withLab(ctx, func(l *lab) ([]line, error) { return l.image(ctx) })
 }
 
 func (l *lab) image(ctx context.Context) ([]line, error) {
 	start := time.Now()
 	row := line{"image", "this host", "built offline, run, scraped", "pass", 0}
+	begin(row.what, row.machine)
 	err := l.imageLife(ctx)
 	row.took = time.Since(start)
-	if err != nil {
-		row.verdict = verdictOf(err)
-	}
-	return []line{row}, err
+	return row.of(err)
 }
 
 func (l *lab) imageLife(ctx context.Context) error {
@@ -55,7 +47,8 @@ func (l *lab) imageLife(ctx context.Context) error {
 	}
 	defer release()
 	cmd := exec.CommandContext(ctx, "bash", "-c", imageLife, "image", store, root)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	said := &labelled{name: "image"}
+	cmd.Stdout, cmd.Stderr = said, said
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its container
 	cmd.WaitDelay = time.Minute
 	if err := cmd.Run(); err != nil {

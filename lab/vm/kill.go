@@ -4,10 +4,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"time"
 
-	"github.com/rxsteer/rxsteer/lab/scenarios"
 	"github.com/rxsteer/rxsteer/lab/vm/qemu"
 )
 
@@ -25,28 +23,19 @@ func runKill(ctx context.Context, args []string) error {
 	if err := set.Parse(args); err != nil || set.NArg() > 0 {
 		return flag.ErrHelp
 	}
-	l, err := openLab(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	_, err = l.kill(ctx, m, *rounds)
-	return err
+	return withLab(ctx, func(l *lab) ([]line, error) { return l.kill(ctx, m, *rounds) })
 }
 
 func (l *lab) kill(ctx context.Context, m qemu.Machine, rounds int) ([]line, error) {
 	row := line{"kill -9", machine(m), fmt.Sprintf("%d rounds of apply", rounds), "pass", 0}
+	begin(row.what, row.machine)
 	script := fmt.Sprintf("rxapplytest -test.v -test.run '^TestKillOnTheDriver$' -kill-rounds %d\n", rounds)
-	res, err := l.cache.Boot(ctx, m, qemu.Job{Script: script, Bin: l.bin, Timeout: 5*time.Minute + time.Duration(rounds)*3*time.Second, Output: os.Stdout})
-	if err != nil {
-		row.verdict = verdictOf(err)
-		return []line{row}, err
+	res, err := l.cache.Boot(ctx, m, qemu.Job{Script: script, Bin: l.bin, Timeout: 5*time.Minute + time.Duration(rounds)*3*time.Second, Output: &labelled{name: "kill"}})
+	if err == nil {
+		row.took = res.Took
+		if res.Status != 0 {
+			err = &qemu.Failure{Code: qemu.ExitAssertion, Line: "a killed apply left the host or its journal wrong"}
+		}
 	}
-	row.took = res.Took
-	fmt.Printf("%s: %d rounds of kill -9 after %.1f s\n", machine(m), rounds, res.Took.Seconds())
-	if res.Status != 0 {
-		row.verdict = string(scenarios.Fail)
-		return []line{row}, &qemu.Failure{Code: qemu.ExitAssertion, Line: "a killed apply left the host or its journal wrong"}
-	}
-	return []line{row}, nil
+	return row.of(err)
 }

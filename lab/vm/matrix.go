@@ -26,13 +26,7 @@ func runMatrix(ctx context.Context, kernels []string) error {
 			machines = append(machines, qemu.Machine{Kernel: k, NIC: "igb", Queues: 2, SMP: 2})
 		}
 	}
-	l, err := openLab(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	_, err = l.matrix(ctx, machines)
-	return err
+	return withLab(ctx, func(l *lab) ([]line, error) { return l.matrix(ctx, machines) })
 }
 
 func (l *lab) matrix(ctx context.Context, machines []qemu.Machine) ([]line, error) {

@@ -26,18 +26,13 @@ func runPackage(ctx context.Context, args []string) error {
 	if err := set.Parse(args); err != nil || set.NArg() > 0 {
 		return flag.ErrHelp
 	}
-	l, err := openLab(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	_, err = l.packages(ctx, m)
-	return err
+	return withLab(ctx, func(l *lab) ([]line, error) { return l.packages(ctx, m) })
 }
 
 func (l *lab) packages(ctx context.Context, m qemu.Machine) ([]line, error) {
 	m.MemMB, m.SMP, m.Queues = 2048, 2, 2 // the root is in memory
 	row := line{"package", machine(m), "installed, killed, upgraded and removed under systemd", "pass", 0}
+	begin(row.what, row.machine)
 	res, err := l.packageLife(ctx, m)
 	if err == nil {
 		row.took = res.Took
@@ -45,12 +40,7 @@ func (l *lab) packages(ctx context.Context, m qemu.Machine) ([]line, error) {
 			err = &qemu.Failure{Code: qemu.ExitAssertion, Line: fmt.Sprintf("the package's life ended with status %d", res.Status)}
 		}
 	}
-	if err != nil {
-		row.verdict = verdictOf(err)
-		return []line{row}, err
-	}
-	fmt.Printf("%s: %s, %.1f s\n", row.machine, row.result, res.Took.Seconds())
-	return []line{row}, nil
+	return row.of(err)
 }
 
 // packageLife boots a Debian with two versions of the package beside it.
@@ -64,7 +54,7 @@ func (l *lab) packageLife(ctx context.Context, m qemu.Machine) (*qemu.Result, er
 		return nil, err
 	}
 	defer release()
-	job := qemu.Job{Script: packageLife, Root: root, Output: os.Stdout, Timeout: 20 * time.Minute,
+	job := qemu.Job{Script: packageLife, Root: root, Output: &labelled{name: "package"}, Timeout: 20 * time.Minute,
 		// The package brings rxsteer itself.
 		Bin: slices.DeleteFunc(slices.Clone(l.bin), func(b string) bool { return filepath.Base(b) == "rxsteer" })}
 	for name, version := range map[string]string{"old.deb": "v0.0.1", "new.deb": "v0.0.2"} {

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"flag"
 	"fmt"
-	"os"
 
 	"github.com/rxsteer/rxsteer/lab/vm/qemu"
 )
@@ -74,19 +73,14 @@ func runPersist(ctx context.Context, args []string) error {
 	if err := set.Parse(args); err != nil || set.NArg() > 0 {
 		return flag.ErrHelp
 	}
-	l, err := openLab(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	_, err = l.persist(ctx, m)
-	return err
+	return withLab(ctx, func(l *lab) ([]line, error) { return l.persist(ctx, m) })
 }
 
 func (l *lab) persist(ctx context.Context, m qemu.Machine) ([]line, error) {
 	row := line{"persist", machine(m), "kept after a reboot and after ethtool -L", "pass", 0}
+	begin(row.what, row.machine)
 	boot := func(script string) (*qemu.Result, error) {
-		res, err := l.cache.Boot(ctx, m, qemu.Job{Script: script, Bin: l.bin, Output: os.Stdout})
+		res, err := l.cache.Boot(ctx, m, qemu.Job{Script: script, Bin: l.bin, Output: &labelled{name: "persist"}})
 		if err == nil {
 			row.took += res.Took
 			if res.Status != 0 {
@@ -95,22 +89,12 @@ func (l *lab) persist(ctx context.Context, m qemu.Machine) ([]line, error) {
 		}
 		return res, err
 	}
-	failed := func(err error) ([]line, error) {
-		row.verdict = verdictOf(err)
-		return []line{row}, err
-	}
 	first, err := boot(persistFirst)
-	if err != nil {
-		return failed(err)
+	if err == nil && len(first.Files["persist.tar"]) == 0 {
+		err = &qemu.Failure{Code: qemu.ExitLab, Line: "the first boot left no files"}
 	}
-	files := first.Files["persist.tar"]
-	if len(files) == 0 {
-		return failed(&qemu.Failure{Code: qemu.ExitLab, Line: "the first boot left no files"})
+	if err == nil {
+		_, err = boot("base64 -d >/tmp/persist.tar <<'EOF'\n" + base64.StdEncoding.EncodeToString(first.Files["persist.tar"]) + "\nEOF\n" + persistAgain)
 	}
-	second, err := boot("base64 -d >/tmp/persist.tar <<'EOF'\n" + base64.StdEncoding.EncodeToString(files) + "\nEOF\n" + persistAgain)
-	if err != nil {
-		return failed(err)
-	}
-	fmt.Printf("%s: persisted settings came back after a reboot and after ethtool -L, %.1f s and %.1f s\n", machine(m), first.Took.Seconds(), second.Took.Seconds())
-	return []line{row}, nil
+	return row.of(err)
 }

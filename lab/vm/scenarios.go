@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -44,12 +45,24 @@ func openLab(ctx context.Context) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
+	fmt.Println("building the guests' programs")
 	l := &lab{cache: cache, close: release}
 	if l.bin, err = scenarios.BuildPrograms(ctx, dir); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// withLab runs a part of the lab alone.
+func withLab(ctx context.Context, part func(l *lab) ([]line, error)) error {
+	l, err := openLab(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	_, err = part(l)
+	return err
 }
 
 func list(_ context.Context, _ []string) error {
@@ -90,14 +103,10 @@ func runScenarios(ctx context.Context, args []string) error {
 		}
 		chosen = append(chosen, s)
 	}
-	l, err := openLab(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	l.out = *out
-	_, err = l.run(ctx, chosen, *verbose)
-	return err
+	return withLab(ctx, func(l *lab) ([]line, error) {
+		l.out = *out
+		return l.run(ctx, chosen, *verbose)
+	})
 }
 
 // run runs scenarios one after another and prints each as it ends and one table.
@@ -226,6 +235,45 @@ const (
 type line struct {
 	what, machine, result, verdict string
 	took                           time.Duration
+}
+
+// begin says that a part begins; parts run side by side.
+func begin(what, machine string) { fmt.Printf("--- %s [%s]\n", what, machine) }
+
+// end says what came of it.
+func (x line) end() {
+	fmt.Printf("%s: %s [%s] after %.1f s: %s\n", x.verdict, x.what, x.machine, x.took.Seconds(), x.result)
+}
+
+// of is the line of a part that ended with an error or none; it says so, with the log that the error holds.
+func (x line) of(err error) ([]line, error) {
+	if err != nil {
+		x.verdict = verdictOf(err)
+	}
+	if f, ok := errors.AsType[*qemu.Failure](err); ok && f.Log != "" {
+		fmt.Println(strings.TrimRight(f.Log, "\n"))
+		f.Log = ""
+	}
+	x.end()
+	return []line{x}, err
+}
+
+// labelled writes whole lines to standard output, each with the name of the part that says it.
+type labelled struct {
+	name string
+	rest []byte
+}
+
+func (w *labelled) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	end := bytes.LastIndexByte(w.rest, '\n') + 1
+	for l := range bytes.Lines(w.rest[:end]) {
+		if _, err := fmt.Printf("%s: %s", w.name, l); err != nil {
+			return 0, err
+		}
+	}
+	w.rest = w.rest[end:]
+	return len(p), nil
 }
 
 // verdictOf is the verdict of a run that ended with an error.

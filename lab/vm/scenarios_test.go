@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"os"
 	"sync/atomic"
 	"testing"
 
@@ -31,5 +33,26 @@ func TestBesideKeepsLinesAndTheWorstError(t *testing.T) {
 	}
 	if most.Load() > 2 {
 		t.Errorf("%d at once", most.Load())
+	}
+}
+
+func TestLabelledWritesWholeLines(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
+	l := &labelled{name: "kill"}
+	for _, part := range []string{"one\ntw", "o\n", "", "cut off"} {
+		if n, err := l.Write([]byte(part)); n != len(part) || err != nil {
+			t.Errorf("write %q: %d, %v", part, n, err)
+		}
+	}
+	os.Stdout = stdout
+	w.Close()
+	got, err := io.ReadAll(r)
+	if want := "kill: one\nkill: two\n"; err != nil || string(got) != want {
+		t.Errorf("got %q (%v), want %q", got, err, want)
 	}
 }

@@ -34,11 +34,6 @@ func fullTruth() []qemu.Machine {
 // runTruth takes NIC names and kernels in any order ("igb 6.12"), without any it does all;
 // "map" leaves out the tests of knobs.
 func runTruth(ctx context.Context, args []string) error {
-	l, err := openLab(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.close()
 	tests := true
 	args = slices.DeleteFunc(args, func(a string) bool {
 		if a == "map" {
@@ -56,8 +51,7 @@ func runTruth(ctx context.Context, args []string) error {
 			machines = append(machines, m)
 		}
 	}
-	_, err = l.truth(ctx, machines, tests, 2)
-	return err
+	return withLab(ctx, func(l *lab) ([]line, error) { return l.truth(ctx, machines, tests, 2) })
 }
 
 // truth compares rxsteer's map with the kernel's own words in each machine, and with tests runs
@@ -77,6 +71,7 @@ func (l *lab) truth(ctx context.Context, machines []qemu.Machine, tests bool, at
 			run.Scripts = d.NIC // they were written for this machine
 		}
 		boots.Go(func() error {
+			begin("map", machine(m))
 			results[i], errs[i] = l.cache.Boot(ctx, m, qemu.Job{Script: truth.Script(run), Bin: l.bin})
 			return nil
 		})
