@@ -297,7 +297,7 @@ func BenchmarkTop(b *testing.B) {
 		}
 		return user + system
 	}
-	time.Sleep(5 * time.Second) // it loads, reads the settings and draws the first frames
+	time.Sleep(10 * time.Second) // it loads the programs of both levels, reads the settings and draws the first frames
 	var used, seconds float64
 	for b.Loop() {
 		before := ticks()

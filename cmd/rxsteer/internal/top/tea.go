@@ -21,35 +21,55 @@ type stepped struct{}
 // program is the Model as bubbletea sees it.
 type program struct {
 	*Model
-	step time.Duration
+	canvas *canvas
+	step   time.Duration
+}
+
+// newProgram has bubbletea run a Model on a terminal. Its own frames are for what it wipes: see canvas.
+func newProgram(m *Model, out io.Writer, step time.Duration, opts ...tea.ProgramOption) *tea.Program {
+	c := &canvas{out: out}
+	const wipesPerSecond = 10
+	return tea.NewProgram(program{m, c, step}, append(opts, tea.WithOutput(c), tea.WithFPS(wipesPerSecond), tea.WithoutSignalHandler())...)
 }
 
 func (p program) Init() tea.Cmd { return nil }
 
 func (p program) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	cmd := p.take(msg)
+	if err := p.canvas.Show(p.Render()); err != nil {
+		return p, tea.Quit // there is no terminal any more
+	}
+	return p, cmd
+}
+
+func (p program) take(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		p.Resize(msg.Width, msg.Height)
+		p.canvas.Clear()
 	case Fed:
 		msg.Add()
 	case Changed:
 		p.Set(msg.Settings)
 	case stepped:
 		p.Step()
-		return p, p.tick()
+		return p.tick()
 	case tea.KeyPressMsg:
 		was := p.Playing()
-		if msg.String() == "ctrl+z" {
-			return p, tea.Suspend
+		switch msg.String() {
+		case "ctrl+z":
+			return tea.Suspend
+		case "ctrl+l":
+			p.canvas.Clear()
 		}
 		if p.Key(msg.String()) {
-			return p, tea.Quit
+			return tea.Quit
 		}
 		if !was {
-			return p, p.tick()
+			return p.tick()
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // tick waits for the next step while playing.
@@ -61,7 +81,7 @@ func (p program) tick() tea.Cmd {
 }
 
 func (p program) View() tea.View {
-	v := tea.NewView(p.Render())
+	v := tea.NewView(" ") // the canvas has the frame
 	v.AltScreen = true
 	return v
 }
@@ -71,9 +91,7 @@ func (p program) View() tea.View {
 func Run(ctx context.Context, m *Model, in io.Reader, out io.Writer, step time.Duration, feed func(ctx context.Context, send func(tea.Msg)) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	// A person's keys need no more frames than this, and each costs.
-	const framesPerSecond = 20
-	p := tea.NewProgram(program{m, step}, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithFPS(framesPerSecond), tea.WithoutSignalHandler())
+	p := newProgram(m, out, step, tea.WithContext(ctx), tea.WithInput(in))
 	fed := make(chan error, 1)
 	go func() {
 		err := feed(ctx, p.Send)

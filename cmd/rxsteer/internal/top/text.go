@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
@@ -34,12 +35,25 @@ var asciiGlyphs = glyphs{
 
 // width of a text in columns.
 func width(s string) int {
-	for i := range len(s) {
-		if s[i] >= 0x7f || s[i] < ' ' {
+	n := 0
+	for i, painting := 0, false; i < len(s); {
+		r, size := rune(s[i]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRuneInString(s[i:])
+		}
+		switch {
+		case painting: // of a style, "\x1b[…m"
+			painting = r != 'm'
+		case r == '\x1b':
+			painting = true
+		case r >= ' ' && r < 0x7f, r == '·', r == 'µ', r == '…', r == '≠', r >= '─' && r <= '▟':
+			n++ // as nearly all are
+		default:
 			return ansi.StringWidth(s)
 		}
+		i += size
 	}
-	return len(s) // as nearly all cells are
+	return n
 }
 
 // paint is a role of text; without colour all are plain.

@@ -503,7 +503,7 @@ func BenchmarkSecond(b *testing.B) {
 // it: a millisecond is 0.1 % of a core. Frames are sent faster than once a second; each is drawn.
 func BenchmarkTerminal(b *testing.B) {
 	m := watched(Options{UTF8: true, Color: true}, 32, 32, 60)
-	p := tea.NewProgram(program{m, time.Second}, tea.WithInput(nil), tea.WithOutput(io.Discard), tea.WithFPS(120), tea.WithWindowSize(200, 60), tea.WithContext(b.Context()), tea.WithoutSignalHandler())
+	p := newProgram(m, io.Discard, time.Second, tea.WithInput(nil), tea.WithWindowSize(200, 60), tea.WithContext(b.Context()))
 	done := make(chan error, 1)
 	go func() {
 		_, err := p.Run()
