@@ -47,6 +47,11 @@ func (s *Sampler) attend(sample *Sample) {
 		return
 	}
 	if s.budget != nil {
-		s.budget.share = s.cfg.Overhead - s.packets.share
+		s.budget.share = s.pollShare()
 	}
+}
+
+// pollShare is the share of each CPU's time that is left to the programs of level 1, 0: unlimited.
+func (s *Sampler) pollShare() float64 {
+	return max(0, s.cfg.Overhead-s.packets.share)
 }

@@ -71,15 +71,22 @@ type budget struct {
 type events struct{ runs, polls, irqs, busy, busyAll, others float64 } // others: never looked at
 
 func newBudget(share float64, p thinner, fsys host.FS, cpus int, now time.Time) *budget {
-	b := &budget{share: share, programs: p, costs: p.Costs(), attached: true, rate: 1, since: now, at: now, start: now,
+	b := &budget{share: share, programs: p, costs: p.Costs(), attached: true, rate: 1, since: now, at: now, start: now, pinned: pinned(fsys),
 		last: make([]events, cpus), debt: make([]float64, cpus), spent: make([]float64, cpus), usage: cpuTime()}
+	return b
+}
+
+// pinned reports whether some CPUs must not be called out of what they do, as attaching and detaching does.
+func pinned(fsys host.FS) bool {
 	for _, file := range [...]string{"isolated", "nohz_full"} {
 		text, err := fsys.ReadFile("/sys/devices/system/cpu/" + file)
 		text = bytes.TrimSpace(text)
 		// nohz_full prints "(null)" where no CPU is (print_cpus_nohz_full, drivers/base/cpu.c, %*pbl of none).
-		b.pinned = b.pinned || err == nil && len(text) > 0 && !bytes.HasPrefix(text, []byte("(null)"))
+		if err == nil && len(text) > 0 && !bytes.HasPrefix(text, []byte("(null)")) {
+			return true
+		}
 	}
-	return b
+	return false
 }
 
 func cpuTime() time.Duration {

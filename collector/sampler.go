@@ -33,8 +33,9 @@ type Config struct {
 	// climbed to when something does, and left a minute after the last that did. nil: from the beginning and always.
 	// It is called from Run only.
 	Worth func(*Sample) string
-	// Overhead is the share of each CPU's time that measuring may take (0.01: 1 %); 0 means unlimited. To stay inside
-	// it, events are passed by and what is known of the rest is scaled up: see Sample.Cost.
+	// Overhead is the share of each CPU's time that measuring may take (0.01: 1 %); 0 means unlimited, but
+	// for following packets at level 2, which may take 3 % then. To stay inside it, events are passed by and what is known
+	// of the rest is scaled up: see Sample.Cost.
 	Overhead float64
 	// Interval of Run's samples; 0 means one second.
 	Interval time.Duration
@@ -240,7 +241,7 @@ func (s *Sampler) start() error {
 		return errors.Join(err, s.stop())
 	}
 	if p, ok := s.programs.(thinner); ok && s.prev.BPF != nil {
-		s.budget = newBudget(s.cfg.Overhead-s.packets.share, p, s.cfg.FS, len(s.prev.BPF.CPUs), s.prev.At)
+		s.budget = newBudget(s.pollShare(), p, s.cfg.FS, len(s.prev.BPF.CPUs), s.prev.At)
 		s.budget.last = eventsOf(s.prev.BPF)
 		if s.cfg.Overhead > 0 && s.loaded != nil {
 			rate, _ := s.budget.plan(s.budget.kernelLoads(s.before, s.loaded))
@@ -266,12 +267,16 @@ func (s *Sampler) Climb(d time.Duration) { s.climb.Store(s.cfg.Now().Add(d).Unix
 
 // tick lets the budget answer to the traffic between samples, and returns when to do so again.
 func (s *Sampler) tick() time.Duration {
-	s.packets.tick(s.cfg.Now())
-	s.followPackets()
-	if s.budget == nil || s.budget.share <= 0 || s.programs == nil {
-		return time.Hour
-	}
 	start := s.cfg.Now()
+	s.packets.tick(start)
+	s.followPackets()
+	next := time.Hour
+	if s.packets.programs != nil && s.packets.share > 0 {
+		next = max(reaction, driverShare*s.cfg.Now().Sub(start))
+	}
+	if s.budget == nil || s.budget.share <= 0 || s.programs == nil {
+		return next
+	}
 	if s.programs.Read(&s.ticked) != nil {
 		return time.Hour // the next sample says so
 	}

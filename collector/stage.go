@@ -32,12 +32,17 @@ type detailer interface {
 // switchEvent is what timing NAPI threads takes for a switch of tasks, ns (measured on a guest of 2 CPUs, 6.18).
 const switchEvent = 27
 
+// unlimitedPackets is the share of each CPU's time that following packets may take where there is no budget: without it
+// their programs would take a sixth of a CPU that does nothing but receive, and say no more.
+const unlimitedPackets = 0.03
+
 // packetSource is the packet programs of a Sampler, and the part of its budget that they may take. Passing a packet by is
 // nearly all of their cost, so that sampling fewer would save nothing: they are attached for windows of a second or more.
 type packetSource struct {
 	programs PacketPrograms
 	detail   detailer // of level 1, nil: none
 	share    float64  // of each CPU's time that they may take, 0: unlimited
+	pinned   bool     // no windows: some CPUs must not be called out of what they do
 	rate     uint32
 	cost     bpf.PacketCost
 	missing  []Unmeasured
@@ -91,6 +96,9 @@ func (s *Sampler) startPackets() {
 	p.detail, _ = s.programs.(detailer)
 	p.programs, p.stale = programs, map[bpf.StageKey]seenStage{}
 	p.share = s.cfg.Overhead / 2 // the other half is the other programs'
+	if p.pinned = pinned(s.cfg.FS); p.share <= 0 && !p.pinned {
+		p.share = unlimitedPackets
+	}
 	now := s.cfg.Now()
 	p.at = now
 	err = programs.SetRate(p.rate)
@@ -185,12 +193,13 @@ func (p *packetSource) tick(now time.Time) {
 	p.account(now, &p.ticked)
 }
 
-// account charges what happened until now, and detaches or attaches as that is above the budget or paid back.
+// account charges what happened until now, and detaches or attaches as that is above the budget or paid back. As they
+// stay detached for a while in any case, they may owe as much before.
 func (p *packetSource) account(now time.Time, c *bpf.PacketCounters) {
 	dt := float64(now.Sub(p.at))
 	p.at = now
 	p.room(c)
-	owed := false
+	most := 0.0
 	for i := range c.CPUs {
 		e := &c.CPUs[i].Events
 		events := float64(c.CPUs[i].Ran())
@@ -202,7 +211,7 @@ func (p *packetSource) account(now time.Time, c *bpf.PacketCounters) {
 		p.last[i] = events
 		p.spent[i] += ns
 		p.debt[i] = max(0, p.debt[i]+ns-p.share*dt)
-		owed = owed || p.debt[i] > 0
+		most = max(most, p.debt[i])
 	}
 	if p.attached {
 		p.watched += time.Duration(dt)
@@ -212,9 +221,9 @@ func (p *packetSource) account(now time.Time, c *bpf.PacketCounters) {
 	}
 	var err error
 	switch {
-	case p.attached && owed && now.Sub(p.since) >= shortestWindow:
+	case p.attached && most > p.share*float64(windowsApart) && now.Sub(p.since) >= shortestWindow:
 		err = p.detach(now)
-	case !p.attached && !owed && now.Sub(p.since) >= windowsApart:
+	case !p.attached && !p.pinned && most == 0 && now.Sub(p.since) >= windowsApart:
 		err = p.attach(now, p.programs.Attach)
 	}
 	if err != nil {
@@ -247,7 +256,10 @@ func (s *Sampler) takePackets(sample *Sample, cur *Reading) {
 		if c.PerEvent != nil {
 			c.PerEvent["packet, passed by a program"] = p.cost.Event
 		}
-		if c.DutyPackets < 0.98 && s.cfg.Overhead > 0 {
+		switch {
+		case c.DutyPackets == 0 && p.pinned:
+			c.Thinned = append(c.Thinned, "packets are no longer followed: that costs more than the budget, and to attach again would disturb isolated CPUs")
+		case c.DutyPackets < 0.98:
 			c.Thinned = append(c.Thinned, "packets were followed in windows: to look at each for one to sample costs too much")
 		}
 	}

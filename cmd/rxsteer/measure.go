@@ -89,7 +89,7 @@ func (l attention) highest() int {
 // addOverhead adds what measuring may cost.
 func addOverhead(c *cobra.Command, o *overhead) {
 	*o = collector.DefaultOverhead
-	c.Flags().Var(o, "overhead", "measuring may take this `SHARE` of each CPU's time: it looks less closely rather than take more; 0 sets no limit")
+	c.Flags().Var(o, "overhead", "measuring may take this `SHARE` of each CPU's time: it looks less closely rather than take more; 0 sets no limit, but 3% for following packets")
 }
 
 // overhead is a share of each CPU's time, as "1%" or "0.01".

@@ -28,6 +28,7 @@ const (
 	armNothing = "nothing"
 	armPerPoll = "rxsteer, per-poll set"
 	armDetail  = "rxsteer, full detail at 1/1024, no budget"
+	armAlways  = "rxsteer, its programs of full detail all the time"
 	// What no program can go below: here a packet is handed over, comes to the stack, and is dropped at its socket.
 	armFloor      = "empty programs: handed over, to the stack"
 	armFloorDrops = "empty programs: the same, dropped"
@@ -50,9 +51,9 @@ func perPoll(context.Context) (func() error, error) {
 	return p.Close, nil
 }
 
-// fullDetail is all of level 2 beside level 1, without a budget: stages of one packet in 1024, the load of every bucket and
-// the class of every packet, and flows of one packet in 64.
-func fullDetail(r *rig) func(context.Context) (func() error, error) {
+// always is all of level 2 beside level 1, all the time, which is what a sampler does to slow traffic only: stages of one
+// packet in 1024; buckets, classes and flows of one in 64.
+func always(r *rig) func(context.Context) (func() error, error) {
 	return func(context.Context) (stop func() error, err error) {
 		var closers []func() error
 		stop = func() error {
@@ -131,7 +132,7 @@ func arms(r *rig) []arm {
 		{armNothing, false, nothing},
 		{"nothing (A/A control)", false, nothing},
 		{armPerPoll, false, perPoll},
-		{armDetail, false, fullDetail(r)},
+		{armAlways, false, always(r)},
 		{armFloor, false, empty("napi_gro_receive_entry", "netif_receive_skb")},
 		{armFloorDrops, false, empty("napi_gro_receive_entry", "netif_receive_skb", "kfree_skb")},
 		{"bpftrace: softirq + NAPI histograms", true, tool("ready", "bpftrace", "-e", bpftraceHistograms)},

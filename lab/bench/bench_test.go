@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/testnet"
 )
 
@@ -119,7 +120,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("markdown lacks %q:\n%s", want, &md)
 		}
 	}
-	for verdict, r := range map[string]interval{"MISSED": {1.10, 1.08, 1.12}, "not decided": {1.03, 1.01, 1.05}} {
+	for verdict, r := range map[string]interval{"MISSED": {1.10, 1.08, 1.12}, "not decided": {1.03, 1.01, 1.05}, "too few rounds": {1.01, math.Inf(-1), math.Inf(1)}} {
 		res.Modes[0].Rows[1].Ratio = r
 		if got := res.verdicts()[0]; !strings.Contains(got, verdict) {
 			t.Errorf("ratio %+v: %q, want %q", r, got, verdict)
@@ -200,7 +201,7 @@ func TestMemoryIsFlat(t *testing.T) {
 	}
 }
 
-func TestBudgetIsMeasured(t *testing.T) {
+func TestSamplersAreMeasured(t *testing.T) {
 	testnet.NeedRoot(t)
 	r, err := newRig()
 	if err != nil {
@@ -211,11 +212,36 @@ func TestBudgetIsMeasured(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	ns, cost, err := underBudget(t.Context(), r, 1, 3*time.Second)
-	if err != nil || ns <= 0 || cost.Budget != 0.01 || cost.Duty <= 0 || cost.Duty >= 1 || len(cost.PerEvent) == 0 {
-		t.Errorf("%v ns, %+v, %v: want a sampler that thins itself", ns, cost, err)
+	budget := budgetArm()
+	budget.window = 3 * time.Second
+	if ns, seen, err := budget.beside(t.Context(), r, 1); err != nil || ns <= 0 || seen.Cost.Budget != 0.01 || seen.Cost.Duty <= 0 || seen.Cost.Duty >= 1 || len(seen.Cost.PerEvent) == 0 {
+		t.Errorf("%v ns, %+v, %v: want a sampler that thins itself", ns, seen, err)
 	}
-	stop, err := fullDetail(r)(t.Context())
+	detail, err := detailArm(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	detail.window = 3 * time.Second // its first window is as long
+	_, seen, err := detail.beside(t.Context(), r, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := detail.delivered(seen); err != nil {
+		t.Errorf("full detail: %v", err)
+	} else {
+		t.Log(said)
+	}
+	for _, lack := range []func(*collector.Sample){
+		func(s *collector.Sample) { s.Buckets = nil }, func(s *collector.Sample) { s.Stages = nil },
+		func(s *collector.Sample) { s.Drops = nil }, func(s *collector.Sample) { s.Flows = nil },
+	} {
+		less := *seen
+		lack(&less)
+		if said, err := detail.delivered(&less); err == nil {
+			t.Errorf("less than full detail was taken for it: %s", said)
+		}
+	}
+	stop, err := always(r)(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

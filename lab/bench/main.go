@@ -15,7 +15,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -58,9 +57,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fs.PrintDefaults()
 	}
 	rxsteer := fs.String("rxsteer", "", "the rxsteer `binary` whose status is timed; without it that is left out")
-	rounds := fs.Int("rounds", 24, "`rounds` of all arms at each packets per poll")
+	rounds := fs.Int("rounds", 20, "`rounds` of all arms at each packets per poll")
 	peerRounds := fs.Int("peer-rounds", 6, "`rounds` in which the peers take part, which start slowly")
-	budgetRounds := fs.Int("budget-rounds", 7, "`rounds` of 17 s with the default budget, at 60 and at 1 packets per poll; 0 leaves it out")
+	sampledRounds := fs.Int("sampled-rounds", 7, "`rounds` of a sampler with the default budget (16 s each) and with none (18 s, at 60 packets per poll); 0 leaves both out")
 	window := fs.Duration("window", 150*time.Millisecond, "`time` of one measurement")
 	only := fs.String("arms", "", "run only arms whose name contains this `text` (the baseline and the control always run)")
 	install := fs.Bool("install", false, "install the peers by apt-get first")
@@ -91,17 +90,25 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			chosen = append(chosen, a)
 		}
 	}
+	budget := budgetArm()
+	detail, err := detailArm(r)
+	if err != nil {
+		return err
+	}
 	for _, n := range perPollSizes {
 		mode, err := measure(ctx, r, n, chosen, res, stderr)
 		if err != nil {
 			return err
 		}
-		if strings.Contains(armBudget, *only) && *budgetRounds > 0 && n != 8 {
-			row, err := budgeted(ctx, r, n, *budgetRounds, budgetWindow, stderr)
+		for _, a := range []sampled{budget, detail} {
+			if !strings.Contains(a.name, *only) || *sampledRounds == 0 || a.name == armDetail && n != 60 {
+				continue
+			}
+			row, err := a.measure(ctx, r, n, *sampledRounds, stderr)
 			if err != nil {
 				return err
 			}
-			mode.Rows = slices.Insert(mode.Rows, 2, row)
+			mode.Rows = append(mode.Rows, row)
 		}
 		res.Modes = append(res.Modes, mode)
 	}

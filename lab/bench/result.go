@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -140,6 +141,9 @@ func (res result) verdicts() []string {
 		loss, low, high := 1-1/r.Median, 1-1/r.Low, 1-1/r.High
 		met := "met"
 		switch {
+		case math.IsInf(r.Low, 0):
+			out = append(out, fmt.Sprintf("%s: %.1f %%, of too few rounds to decide.", what, 100*loss))
+			continue
 		case low > g.loss:
 			met = "MISSED"
 		case !(high <= g.loss):
@@ -207,10 +211,10 @@ order within a round, each compared with doing nothing in the same round: median
 interval that needs no assumption about their distribution. A measurement is the median
 of %v slices. The rig: a veth pair on one CPU, the sender's call runs the receive softirq
 inline; one UDP send is cut into the packets of one NAPI poll; they end in a UDP socket
-nobody reads. The A/A control is doing nothing again: what it shows is noise. The row of the budget is
-of rounds of its own: %v with a sampler that runs as in rxsteer diagnose, from its first moment, against nothing
+nobody reads. The A/A control is doing nothing again: what it shows is noise. The rows of the budget and of
+full detail are of rounds of their own: %v and %v with a sampler that runs as in rxsteer diagnose, from its first moment, against nothing
 before and after; means of slices, none counted for more than 1.5 times the median.
-`, res.Conditions, res.Rounds, res.Window, res.PeerRounds, slice, budgetWindow)
+`, res.Conditions, res.Rounds, res.Window, res.PeerRounds, slice, budgetWindow, detailWindow)
 	for _, m := range res.Modes {
 		fmt.Fprintf(w, "\n## %d packets per poll (%.1f seen)\n\n| %s |\n|---|%s\n", m.PerPoll, m.Seen, strings.Join(columns, " | "), strings.Repeat("--:|", len(columns)-1))
 		for _, r := range m.Rows {

@@ -36,7 +36,7 @@ type Config struct {
 	Mode     Mode
 	Interval time.Duration // of a sample and of a look at settings and findings
 	Level    int           // highest attention level
-	Overhead float64       // share of each CPU that measuring may take, 0 unlimited
+	Overhead float64       // share of each CPU that measuring may take, 0 unlimited but for following packets
 	OnStop   OnStop
 	Device   Device   // what holds for every device
 	Devices  []Device // by name; with their own values or those of Device filled in
