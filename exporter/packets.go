@@ -40,7 +40,7 @@ var (
 		[]string{"device", "queue", "protocol", "source", "destination"}, nil)
 	elephantShareDesc = prometheus.NewDesc("rxsteer_elephant_queue_share_ratio", "The part of its queue's packets that the busiest flow of a device is, in the last sample that saw flows.", deviceLabels, nil)
 	droppedDesc       = prometheus.NewDesc("rxsteer_dropped_packets_total", "Packets dropped by place, as each counts them: ring (no free descriptor), memory (no buffer), shaping (by the provider), device (interface's own count), backlog, flow-limit, udp-socket, tcp-socket, listen-queue. "+
-		"ring, memory and shaping may also be part of device.", []string{"place", "device"}, nil)
+		"ring, memory, shaping, backlog and flow-limit may also be part of device, and flow-limit of backlog.", []string{"place", "device"}, nil)
 	gapDesc = prometheus.NewDesc("rxsteer_interrupt_gap_median_seconds", "Median time between two interrupts of a line on one CPU, in the last sample with enough of them.", []string{"irq", "action"}, nil)
 	costs   = []struct {
 		desc  *prometheus.Desc

@@ -49,11 +49,12 @@ func shares(windows []*collector.Sample) *loadDoc {
 		d.CPUs = append(d.CPUs, cpuLoad{CPU: c.CPU, NetRX: float64(t) / float64(s.Interval)})
 		all += float64(t) / float64(s.Interval)
 		d.PacketsPS += float64(c.Processed) / d.IntervalS
-		d.DroppedPS += float64(c.Dropped) / d.IntervalS
 		d.SqueezesPS += float64(c.Squeezed) / d.IntervalS
 	}
-	for _, dev := range s.Devices {
-		d.DroppedPS += float64(dev.RXMissed) / d.IntervalS
+	for _, l := range s.Losses() {
+		if l.Place != collector.LossDropped && l.Place != collector.LossSocket { // nor what no protocol wanted, nor what had passed
+			d.DroppedPS += float64(l.Packets) / d.IntervalS
+		}
 	}
 	for i := range d.CPUs {
 		if all > 0 {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rxsteer/rxsteer/collector"
 )
@@ -20,7 +21,7 @@ type frame struct {
 	Queues  map[string]row         `json:"q"`
 	Stages  map[string]stage       `json:"stages,omitempty"`
 	Flows   []flow                 `json:"flows,omitempty"`
-	Drops   map[string]float64     `json:"drops,omitempty"` // by place
+	Drops   map[string]float64     `json:"drops,omitempty"` // packets/s lost, by place (Sample.Losses)
 	Loads   map[string][]float64   `json:"loads,omitempty"` // packets/s by table entry, by device
 	Packets float64                `json:"pps"`
 	Cost    *collector.Cost        `json:"cost,omitempty"`
@@ -82,12 +83,6 @@ func queueKey(n *collector.NAPI) string {
 func frameOf(s *collector.Sample) *frame {
 	sec := max(s.Interval.Seconds(), 1e-9)
 	f := &frame{T: s.End.UnixMilli(), S: round(sec, 3), Level: s.Level, Queues: map[string]row{}, Cost: s.Cost, Blind: s.Unmeasured, RX: []float64{}, Busy: []float64{}, CPU: []int{}}
-	drops := map[string]float64{}
-	lose := func(place string, n uint64) {
-		if n > 0 {
-			drops[place] += float64(n) / sec
-		}
-	}
 	for i := range s.CPUs {
 		c := &s.CPUs[i]
 		rx := c.SoftirqTime[collector.NetRX]
@@ -97,8 +92,6 @@ func frameOf(s *collector.Sample) *frame {
 		f.CPU = append(f.CPU, c.CPU)
 		f.RX = append(f.RX, round(min(float64(rx)/1e9/sec, 1), 3))
 		f.Busy = append(f.Busy, round(min(max(1-float64(c.Idle+c.Steal)/1e9/sec, 0), 1), 3))
-		lose("backlog", c.Dropped)
-		lose("flow limit", c.FlowLimit)
 	}
 	f.queues(s, sec)
 	f.stages(s)
@@ -106,8 +99,6 @@ func frameOf(s *collector.Sample) *frame {
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		f.Packets += float64(d.RXPackets) / sec
-		lose(d.Name+" dropped", d.RXDropped)
-		lose(d.Name+" missed", d.RXMissed)
 	}
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
@@ -121,8 +112,11 @@ func frameOf(s *collector.Sample) *frame {
 		f.Loads[b.Device] = loads
 	}
 	f.Packets = math.Round(f.Packets)
-	if len(drops) > 0 {
-		f.Drops = drops
+	for _, l := range s.Losses() {
+		if f.Drops == nil {
+			f.Drops = map[string]float64{}
+		}
+		f.Drops[strings.TrimSpace(l.Device+" "+l.Place)] = float64(l.Packets) / sec
 	}
 	return f
 }

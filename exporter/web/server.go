@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -69,11 +70,16 @@ func New(cfg Config) (*Server, error) {
 
 // Run encodes every new sample once, and facts while somebody looks, until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	samples, cancel := s.cfg.Ring.Subscribe()
+	samples, cancel := s.cfg.Ring.Subscribe() // first, so that none is missed
 	defer cancel()
+	return s.run(ctx, s.cfg.Ring.Window(time.Duration(s.cfg.Past)*time.Hour), samples)
+}
+
+// run begins with old samples; those that came while they were asked for are among samples too.
+func (s *Server) run(ctx context.Context, old []*collector.Sample, samples <-chan *collector.Sample) error {
 	defer s.close()
-	for _, old := range s.cfg.Ring.Window(time.Duration(s.cfg.Past) * time.Hour) {
-		if err := s.frame(old); err != nil {
+	for _, sample := range old {
+		if err := s.frame(sample); err != nil {
 			return err
 		}
 	}
@@ -84,6 +90,10 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case sample := <-samples:
+			if slices.Contains(old, sample) {
+				continue
+			}
+			old = nil
 			if err := s.frame(sample); err != nil {
 				return err
 			}

@@ -152,6 +152,47 @@ func TestEventsOutliveTheServersDeadlines(t *testing.T) {
 	}
 }
 
+// TestASampleIsSentOnce: also one that came while those before it were asked for.
+func TestASampleIsSentOnce(t *testing.T) {
+	h := small()
+	s, err := New(Config{Version: "v1", Ring: collector.NewRing(9)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old []*collector.Sample
+	for range 3 {
+		old = append(old, h.sample(time.Now(), time.Second))
+	}
+	samples := make(chan *collector.Sample)
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- s.run(ctx, old, samples) }()
+	for _, sample := range []*collector.Sample{old[1], old[2], h.sample(time.Now(), time.Second), h.sample(time.Now(), time.Second)} {
+		samples <- sample
+	}
+	cancel()
+	if err := <-ran; err != nil {
+		t.Fatal(err)
+	}
+	if len(s.past) != 5 {
+		t.Errorf("%d frames of 5 samples, of which 2 came twice", len(s.past))
+	}
+}
+
+// TestLostOnceIsCountedOnce: the page's places add up to what was lost, though the kernel counts a full backlog on the CPU and on
+// the device.
+func TestLostOnceIsCountedOnce(t *testing.T) {
+	s := small().sample(time.Now(), time.Second)
+	s.CPUs[1].Dropped, s.Devices[0].RXDropped, s.Devices[0].RXMissed = 16600, 16600, 0
+	var lost float64
+	for _, x := range frameOf(s).Drops {
+		lost += x
+	}
+	if lost != 16600 {
+		t.Errorf("%v lost/s of 16600: %v", lost, frameOf(s).Drops)
+	}
+}
+
 // nextFrame passes over the states that come before.
 func nextFrame(t *testing.T, next func() (name, data string)) (f frame) {
 	t.Helper()
