@@ -11,26 +11,13 @@ import (
 
 // napis lists the {NAPI, CPU} pairs that polled.
 func (d *difference) napis() {
-	was := make(map[bpf.NAPIKey]*bpf.NAPIStat, len(d.prev.BPF.NAPIKeys))
-	for i, k := range d.prev.BPF.NAPIKeys {
-		was[k] = &d.prev.BPF.NAPIs[i]
-	}
 	names := d.names()
 	var untimed uint64
 	d.s.NAPIs = make([]NAPI, 0, len(d.cur.BPF.NAPIKeys))
-	// In the order a Sample promises; entries are too big to be sorted themselves.
-	order := make([]int32, len(d.cur.BPF.NAPIKeys))
-	for i := range order {
-		order[i] = int32(i)
-	}
-	slices.SortFunc(order, func(i, j int32) int {
-		a, b := &d.cur.BPF.NAPIKeys[i], &d.cur.BPF.NAPIKeys[j]
-		return cmp.Or(cmp.Compare(a.Netns, b.Netns), cmp.Compare(a.Ifindex, b.Ifindex), cmp.Compare(a.NapiId, b.NapiId),
-			cmp.Compare(a.Napi, b.Napi), cmp.Compare(a.Cpu, b.Cpu))
-	})
-	for _, i := range order {
+	was := d.before()
+	for _, i := range d.order() {
 		k := d.cur.BPF.NAPIKeys[i]
-		now, before := &d.cur.BPF.NAPIs[i], was[k]
+		now, before := &d.cur.BPF.NAPIs[i], was(int(i))
 		if before == nil || now.Polls < before.Polls || now.BusyPolls < before.BusyPolls || now.ThreadPolls < before.ThreadPolls {
 			before = &bpf.NAPIStat{} // polled for the first time, at least since it was forgotten
 		}
@@ -64,6 +51,46 @@ func (d *difference) napis() {
 	}
 	if untimed > 0 {
 		d.note("time of polls outside NET_RX", fmt.Sprintf("%d polls ran in process context (busy polling, threaded NAPI or netpoll): counted, not timed", untimed))
+	}
+}
+
+// order is that which a Sample promises, as indices of the reading's pairs: entries are too big to be sorted themselves. A map
+// that stays as it is is read in the same order again.
+func (d *difference) order() []int32 {
+	keys := d.cur.BPF.NAPIKeys
+	if len(d.prev.napis) == len(keys) && slices.Equal(d.prev.BPF.NAPIKeys, keys) {
+		d.cur.napis = d.prev.napis
+		return d.cur.napis
+	}
+	order := make([]int32, len(keys))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(i, j int32) int {
+		a, b := &keys[i], &keys[j]
+		return cmp.Or(cmp.Compare(a.Netns, b.Netns), cmp.Compare(a.Ifindex, b.Ifindex), cmp.Compare(a.NapiId, b.NapiId),
+			cmp.Compare(a.Napi, b.Napi), cmp.Compare(a.Cpu, b.Cpu))
+	})
+	d.cur.napis = order
+	return order
+}
+
+// before returns what finds the i-th pair of this reading in the one before, nil where that does not have it.
+func (d *difference) before() func(i int) *bpf.NAPIStat {
+	now, was := d.cur.BPF, d.prev.BPF
+	var elsewhere map[bpf.NAPIKey]*bpf.NAPIStat // made when one is not at the same place
+	return func(i int) *bpf.NAPIStat {
+		k := now.NAPIKeys[i]
+		if i < len(was.NAPIKeys) && was.NAPIKeys[i] == k {
+			return &was.NAPIs[i]
+		}
+		if elsewhere == nil {
+			elsewhere = make(map[bpf.NAPIKey]*bpf.NAPIStat, len(was.NAPIKeys))
+			for j, k := range was.NAPIKeys {
+				elsewhere[k] = &was.NAPIs[j]
+			}
+		}
+		return elsewhere[k]
 	}
 }
 

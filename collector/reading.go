@@ -25,6 +25,7 @@ type Reading struct {
 	Protocols  map[string]uint64 // as Sample.Protocols, cumulative
 	Netns      uint64            // inode of the namespace that Devices are in, 0 not known
 	BPF        *bpf.Counters
+	napis      []int32 // the order of BPF's NAPIs in a Sample, once one was made
 	packets    *bpf.PacketCounters
 	thin       *thinness // of BPF since the reading before; nil: all was looked at
 	Unmeasured []Unmeasured

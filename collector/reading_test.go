@@ -263,3 +263,37 @@ func TestUntracedRunsAreCountedAndMadeUpForWhenMany(t *testing.T) {
 		})
 	}
 }
+
+// The kernel lists the pairs of a map in any order, and in another where some came and went.
+func TestNAPIsDoNotDependOnTheOrderOfTheMap(t *testing.T) {
+	reading := func(at int64, n uint64, pairs ...uint32) *Reading {
+		c := &bpf.Counters{}
+		for _, id := range pairs {
+			c.NAPIKeys = append(c.NAPIKeys, bpf.NAPIKey{Napi: uint64(100 - id), Netns: ownInode, Ifindex: 2, NapiId: id})
+			c.NAPIs = append(c.NAPIs, bpf.NAPIStat{Polls: n * uint64(id)})
+		}
+		return &Reading{At: time.Unix(at, 0), Netns: ownInode, BPF: c}
+	}
+	polls := func(s *Sample) (got []uint64) {
+		for _, n := range s.NAPIs {
+			got = append(got, uint64(n.ID), n.Polls)
+		}
+		return got
+	}
+	prev := reading(1, 10, 3, 1, 2)
+	for i, tc := range []struct {
+		cur  *Reading
+		want []uint64
+	}{
+		{reading(2, 11, 3, 1, 2), []uint64{1, 1, 2, 2, 3, 3}},
+		{reading(3, 13, 3, 1, 2), []uint64{1, 2, 2, 4, 3, 6}}, // the order is known by now
+		{reading(4, 14, 2, 3, 1), []uint64{1, 1, 2, 2, 3, 3}},
+		{reading(5, 15, 2, 4, 1), []uint64{1, 1, 2, 2, 4, 60}}, // one went, one came
+		{reading(6, 16, 1, 2), []uint64{1, 1, 2, 2}},
+	} {
+		if diff := cmp.Diff(tc.want, polls(Between(prev, tc.cur, nil))); diff != "" {
+			t.Errorf("reading %d: NAPIs and polls (-want +got):\n%s", i, diff)
+		}
+		prev = tc.cur
+	}
+}

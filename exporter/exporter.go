@@ -194,11 +194,14 @@ func (e *Exporter) addNAPI(n *collector.NAPI) {
 	if !e.limits.PerCPU {
 		k.cpu = -1
 	}
-	if _, ok := e.napis[k]; !ok && len(e.napis) >= e.limits.Series {
-		k = napiKey{Overflow, noQueue, -1}
-		e.self.overflow++
+	t, ok := e.napis[k]
+	if !ok {
+		if len(e.napis) >= e.limits.Series {
+			k = napiKey{Overflow, noQueue, -1}
+			e.self.overflow++
+		}
+		t = entry(e.napis, k)
 	}
-	t := entry(e.napis, k)
 	t.polls += n.Polls
 	t.packets += n.Packets
 	t.ns += n.Time

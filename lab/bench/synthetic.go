@@ -145,6 +145,7 @@ func newAgentSide() *agentSide {
 	files, maps := bigHost(1000)
 	a.before = collector.ReadHost(files, time.Unix(1e9, 0))
 	a.before.BPF = maps
+	collector.Between(a.before, a.before, queueOf) // as the interval before has left it
 	a.files, a.maps = bigHost(3000)
 	return a
 }
