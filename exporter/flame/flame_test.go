@@ -188,13 +188,13 @@ func wellFormed(t *testing.T, text string) {
 
 // TestHostileNamesStayText: names of devices and BPF programs are chosen by others.
 func TestHostileNamesStayText(t *testing.T) {
-	for _, name := range []string{`</text><script>alert(1)</script>`, `"onload="alert(1)`, `]]><script>`, "a\x00\x1b[31m", "\xff\xfe", `&lt;`} {
+	for _, name := range []string{`</text><script>alert(1)</script>`, `"onload="alert(1)`, `]]><script>`, "a\x00\x1b[31m", "\u202egnp.\u200b", "\xff\xfe", `&lt;`} {
 		p := after(t)
 		p.Sample[0].Label["device"] = []string{name}
 		p.Function[0].Name = name
 		text := svg(t, NewTree(p, nil), name)
 		wellFormed(t, text)
-		if strings.Contains(text, "\x1b") {
+		if strings.ContainsAny(text, "\x1b\u202e\u200b") {
 			t.Errorf("%q: control characters in the drawing", name)
 		}
 	}

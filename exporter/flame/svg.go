@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -152,9 +153,17 @@ func change(by, all float64) string {
 
 func percent(ratio float64) string { return fmt.Sprintf("%.1f %%", 100*ratio) }
 
+// visible has what turns the direction of text or has no width seen.
+func visible(r rune) rune {
+	if unicode.Is(unicode.Cf, r) {
+		return unicode.ReplacementChar
+	}
+	return r
+}
+
 func escape(s string) string {
 	var b strings.Builder
-	xml.EscapeText(&b, []byte(s)) // a Builder does not fail
+	xml.EscapeText(&b, []byte(strings.Map(visible, s))) // a Builder does not fail
 	return b.String()
 }
 

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -36,7 +35,7 @@ func Report(w io.Writer, version string, r Recording, base *Recording) error {
 		data["compare"] = compare(base, &r)
 		data["since"] = r.Samples[0].Start.UnixMilli()
 	}
-	text, err := json.Marshal(data) // <, > and & come out as \u003c…: it cannot end the element
+	text, err := encode(data) // <, > and & come out as \u003c…: it cannot end the element
 	if err != nil {
 		return fmt.Errorf("encode the report: %w", err)
 	}
@@ -185,7 +184,7 @@ func Markdown(w io.Writer, r Recording, base *Recording) error {
 			if unicode.IsControl(r) {
 				return ' '
 			}
-			return r
+			return visible(r)
 		}, t)
 		return strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;", "`", "'").Replace(t)
 	}

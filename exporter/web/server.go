@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/rxsteer/rxsteer/collector"
 )
@@ -125,7 +126,7 @@ func (s *Server) close() {
 }
 
 func (s *Server) frame(sample *collector.Sample) error {
-	b, err := json.Marshal(frameOf(sample))
+	b, err := encode(frameOf(sample))
 	if err != nil {
 		return fmt.Errorf("encode a frame: %w", err)
 	}
@@ -143,7 +144,7 @@ func (s *Server) facts(ctx context.Context) error {
 	if s.cfg.Facts == nil {
 		return nil
 	}
-	b, err := json.Marshal(stateOf(s.cfg.Facts(ctx)))
+	b, err := encode(stateOf(s.cfg.Facts(ctx)))
 	if err != nil {
 		return fmt.Errorf("encode the state: %w", err)
 	}
@@ -166,6 +167,19 @@ func (s *Server) send(e []byte) {
 			delete(s.viewers, v)
 		}
 	}
+}
+
+// encode is JSON in which names of others cannot turn the direction of text or hide: what has no width is seen.
+func encode(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	return bytes.Map(visible, b), err
+}
+
+func visible(r rune) rune {
+	if unicode.Is(unicode.Cf, r) {
+		return unicode.ReplacementChar
+	}
+	return r
 }
 
 func event(name string, data []byte) []byte {

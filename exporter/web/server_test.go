@@ -179,6 +179,34 @@ func TestASampleIsSentOnce(t *testing.T) {
 	}
 }
 
+// TestNamesDoNotTurnText: what turns the direction of text, or has no width, is seen as such in a page and a report; nothing in it
+// reaches a terminal that shows the Markdown.
+func TestNamesDoNotTurnText(t *testing.T) {
+	const odd = "\u202egnp.\u2066x\u200b\x1b[31m"
+	h := small()
+	r := recording(h, odd, 2)
+	r.Samples[1].NAPIs[0].Device, r.Samples[1].Flows[0].Process, r.Facts.Host, r.Facts.Report.Findings[0].Subject = odd, odd, odd, odd
+	var page, md bytes.Buffer
+	if err := Report(&page, "v1", r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := Markdown(&md, r, nil); err != nil {
+		t.Fatal(err)
+	}
+	b, err := encode(frameOf(r.Samples[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]string{"page": page.String(), "markdown": md.String(), "frame": string(b)} {
+		if i := strings.IndexAny(text, "\u202e\u2066\u200b\x1b"); i >= 0 {
+			t.Errorf("%s holds %q", what, text[i:min(i+20, len(text))])
+		}
+		if !strings.Contains(text, "\ufffdgnp") {
+			t.Errorf("%s lost the name", what)
+		}
+	}
+}
+
 // TestLostOnceIsCountedOnce: the page's places add up to what was lost, though the kernel counts a full backlog on the CPU and on
 // the device.
 func TestLostOnceIsCountedOnce(t *testing.T) {

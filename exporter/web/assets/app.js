@@ -247,7 +247,7 @@ const views = {
     const pick = $("stage");
     if ([...pick.options].map(o => o.value).join() !== names.join()) { const was = S.stage || pick.value; replace(pick, ...names.map(n => el("option", {value: n}, n))); pick.value = names.includes(was) ? was : names.includes("total") ? "total" : names[0]; }
     S.stage = pick.value;
-    heatmap("stage-heat", 300, 32, i => span(Math.pow(2, i)), (frame, i) => { const s = (frame.stages || {})[S.stage]; if (!s || !s.h[i]) return -1; return .15 + .85 * Math.sqrt(s.h[i] / Math.max(...s.h)); }, "≤",
+    heatmap("stage-heat", 300, 32, i => span(Math.pow(2, i)), (frame, i) => { const s = (frame.stages || {})[S.stage]; if (!s || !s.h[i]) return -1; return .15 + .63 * Math.sqrt(s.h[i] / Math.max(...s.h)); /* red is for trouble, many packets are none */ }, "≤",
       (frame, i) => { const s = (frame.stages || {})[S.stage]; return s ? `${S.stage} at ${clock(frame.t)}: ${s.h[i] || 0} of ${s.n} took ${i ? span(Math.pow(2, i - 1)) : "0"} to ${span(Math.pow(2, i))}` : ""; });
     rows($("stage-table").tBodies[0], names.filter(n => f.stages[n]), (tr, n) => { const s = f.stages[n]; cells(tr, [n, [num(s.n), "num"], [span(s.p50), "num"], [span(s.p90), "num"], [span(s.p99), "num"]]); });
   },

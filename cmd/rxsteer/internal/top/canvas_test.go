@@ -67,3 +67,15 @@ func TestWidth(t *testing.T) {
 		}
 	}
 }
+
+// TestATinyTerminalNamesTheQueues: where the tables do not fit, what hurts and what is busiest does.
+func TestATinyTerminalNamesTheQueues(t *testing.T) {
+	m := watched(Options{UTF8: true}, 4, 4, 40)
+	m.Resize(40, 10)
+	for _, want := range []string{"eth0 rx 3 on cpu 3 HURTS", "! eth0 rx 3 on cpu 3", "needs 50x10"} {
+		if !strings.Contains(m.Render(), want) {
+			t.Errorf("lacks %q:\n%s", want, m.Render())
+		}
+	}
+	fits(t, m, "40x10")
+}

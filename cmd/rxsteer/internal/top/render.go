@@ -69,6 +69,11 @@ func (d *drawing) small() {
 		for _, l := range d.wrap("", d.clean(text), "", max(d.width, 10)) {
 			d.line(d.paint(p, l))
 		}
+		for _, q := range d.rows() {
+			if len(d.lines) < d.height-1 {
+				d.line(d.paint(q.state(), mark(q.state())+" "+d.clean(q.where()+": ")+percent(q.Time)+", "+count(q.PPS)+"/s"))
+			}
+		}
 	}
 	d.line(d.paint(faint, fmt.Sprintf("%dx%d; needs %dx%d", d.width, d.height, leastWidth, leastHeight)))
 }
@@ -178,7 +183,7 @@ const cpuCell = 38
 
 // cpus is a grid, column by column; where not all fit, those that receive most.
 func (d *drawing) cpus(s *Shot) {
-	cols := max(1, d.width/cpuCell)
+	cols := max(1, min(d.width/cpuCell, len(s.CPUs)))
 	rows := min((len(s.CPUs)+cols-1)/cols, max(3, d.height/6))
 	list := slices.Clone(s.CPUs)
 	what := "CPUs"
