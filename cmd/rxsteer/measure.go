@@ -256,7 +256,7 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	if s.topology, err = h.topology(); err != nil {
 		return nil, err
 	}
-	h.named = names
+	h.named = nic.Under(s.nics, names)
 	if s.windows, err = e.measure(ctx, h, m, "measuring "+nameList(names)); err != nil {
 		return nil, err
 	}

@@ -78,8 +78,8 @@ type Input struct {
 	Captured bool
 	// Remarks are what was not understood of a capture, or contradicts itself, as sentences.
 	Remarks []string
-	// Devices limits the report to these interfaces; empty means every one that
-	// carries traffic.
+	// Devices limits the report to these interfaces and the physical ones they stand on; empty means every
+	// one that carries traffic.
 	Devices []string
 }
 
@@ -91,8 +91,8 @@ type Event struct{ Kind, Text string }
 
 // Diagnose says what is wrong, what was checked, and what could not be seen.
 func Diagnose(in Input) *Report {
-	r := &Report{Named: in.Devices, Findings: []Finding{}, Checked: []string{}, Unmeasured: []Unmeasured{}}
 	v := newView(in)
+	r := &Report{Named: v.in.Devices, Findings: []Finding{}, Checked: []string{}, Unmeasured: []Unmeasured{}}
 	r.IntervalS, r.Level, r.Loads = v.seconds, v.s.Level, append([]Load{}, v.loads...)
 	r.SinceBoot, r.Untimed = v.s.SinceBoot, v.s.Untimed
 	measured := true
@@ -109,6 +109,11 @@ func Diagnose(in Input) *Report {
 	}
 	for _, text := range in.Remarks {
 		r.unmeasured(Remarked, text, "")
+	}
+	for _, n := range v.inventory() {
+		if vf := v.pairVF(n.Name); vf != "" && (v.wanted(n.Name) || v.wanted(vf)) {
+			r.checked("%s and %s are one interface: its packets arrive on the virtual function %s, and there they are judged", n.Name, vf, vf)
+		}
 	}
 	for _, rule := range rules {
 		if measured || rule.settings {
@@ -199,6 +204,7 @@ func newView(in Input) *view {
 	if in.Sample == nil {
 		in.Sample = &collector.Sample{} // settings alone may tell something
 	}
+	in.Devices = nic.Under(in.NICs, in.Devices)
 	v := &view{in: in, s: in.Sample, seconds: in.Sample.Interval.Seconds(),
 		cpus: map[int]collector.CPU{}, load: map[int]Load{}, polls: map[int]uint64{}, topo: map[int]topo.CPU{}, nics: map[string]nic.NIC{}}
 	for _, c := range v.s.CPUs {
@@ -281,6 +287,21 @@ func statTold(s *collector.Sample) bool {
 	return slices.ContainsFunc(s.CPUs, func(c collector.CPU) bool { return c.Idle+c.Softirq+c.Irq+c.Steal > 0 })
 }
 
+// pairVF is the virtual function that carries the packets of a synthetic device, "" where that carries its own: its
+// counters hold those of the function too (netvsc_get_stats64 in drivers/net/hyperv/netvsc_drv.c), its queues do not.
+func (v *view) pairVF(device string) string {
+	n := v.nics[device]
+	if n.Kind != nic.Physical {
+		return ""
+	}
+	for _, l := range n.Lower {
+		if v.nics[l].Up && v.nics[l].Kind == nic.Physical && v.queueLoad(l).total > v.queueLoad(device).total {
+			return l
+		}
+	}
+	return ""
+}
+
 // wanted reports whether the report is about a device ("" is no device).
 func (v *view) wanted(device string) bool {
 	return len(v.in.Devices) == 0 || device == "" || slices.Contains(v.in.Devices, device)
@@ -348,12 +369,13 @@ func (v *view) mapGaps(r *Report, n nic.NIC) {
 
 // traffic is the devices of this namespace that carry enough packets, and those
 // that are named, busiest first; never the loopback unless named, and never a
-// bond, bridge or VLAN, whose packets are those of its lower devices.
+// bond, bridge or VLAN unless named, whose packets are those of its lower devices; nor the half of a VF pair
+// that gets none.
 func (v *view) traffic() []collector.Device {
 	var out []collector.Device
 	for _, d := range v.s.Devices {
 		named := slices.Contains(v.in.Devices, d.Name)
-		if !named && (float64(d.RXPackets)/v.seconds < minPackets || d.Name == "lo" || v.nics[d.Name].Kind == nic.Stack) {
+		if !named && (float64(d.RXPackets)/v.seconds < minPackets || d.Name == "lo" || v.nics[d.Name].Kind == nic.Stack) || v.pairVF(d.Name) != "" {
 			continue
 		}
 		out = append(out, d)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/rxsteer/rxsteer/internal/cpuset"
+	"github.com/rxsteer/rxsteer/internal/host/knob"
 )
 
 // ID names a finding ("RX101"). It never changes meaning.
@@ -167,6 +170,10 @@ type Site struct {
 	Flows []string
 	// Sends is the packets per second the device transmits.
 	Sends float64
+	// Near is the CPUs the queues are better handled on, empty any.
+	Near cpuset.Set
+	// Knobs are the settings of a device that are at fault.
+	Knobs []knob.Kind
 }
 
 // Unmeasured is something this report could not look at.
@@ -190,7 +197,7 @@ type Report struct {
 	// Checked is what was looked at and found in order, as sentences.
 	Checked    []string     `json:"checked"`
 	Unmeasured []Unmeasured `json:"unmeasured"`
-	// Loads is each CPU's time in the interval, and Named the interfaces asked for.
+	// Loads is each CPU's time in the interval, and Named the interfaces asked for with those they stand on.
 	Loads []Load   `json:"cpus"`
 	Named []string `json:"-"`
 }

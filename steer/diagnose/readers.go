@@ -76,6 +76,10 @@ func (v *view) farReaders(r *Report) {
 				irqs = append(irqs, q.IRQ)
 			}
 		}
+		site := Site{Device: d, CPU: -1, IRQs: irqs}
+		if site.Near = near.Minus(where); !site.Near.IsEmpty() {
+			site.Queues = queues // else there is nowhere to move them to
+		}
 		r.Findings = append(r.Findings, Finding{ID: "RX103", Severity: Info, Subject: d,
 			Summary: fmt.Sprintf("%.0f packets/s of %s are handled on cpus %s and read on cpus %s, in another last-level cache: each packet's lines cross between them", far, d, from, where),
 			Evidence: Evidence{{"queues", cpuset.Of(queues...).String()}, {"poll_cpus", from.String()}, {"reader_cpus", where.String()}, {"near_cpus", near.Minus(where).String()},
@@ -83,7 +87,7 @@ func (v *view) farReaders(r *Report) {
 			Remedy: fmt.Sprintf("give the vectors of rx-%s CPUs that share the readers' cache and are not theirs: %s; or move the readers (taskset, advice only). Receive on the reader's own CPU is slower than on a neighbour's where both are busy",
 				cpuset.Of(queues...), near.Minus(where)),
 			RuledOut: []string{fmt.Sprintf("another memory node: the queues are handled on node %d of the device or no node is told", v.nics[d].Node)},
-			Site:     Site{Device: d, CPU: -1, IRQs: irqs}})
+			Site:     site})
 	}
 }
 

@@ -86,6 +86,7 @@ func (v *view) compareMembers(r *Report, stack nic.NIC, members []nic.NIC) {
 				continue // only what moderation moves by itself
 			}
 			note(what, m.Name, x, y)
+			f.Site.Device, f.Site.Knobs = m.Name, append(f.Site.Knobs, k.knob)
 			if k.knob == knob.RSSHashFields {
 				// The member without ports is the one forgotten.
 				f.Site.Device, f.Site.Flows = m.Name, append(f.Site.Flows, k.part)

@@ -61,6 +61,9 @@ func (v *view) inventory() []nic.NIC {
 
 // enough reports whether a device carries what is worth steering, or nothing tells what it carries.
 func (v *view) enough(device string) bool {
+	if v.pairVF(device) != "" {
+		return false
+	}
 	told := v.queueLoad(device).total > 0
 	for _, d := range v.s.Devices {
 		told = told || d.Name == device

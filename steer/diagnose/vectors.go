@@ -426,7 +426,7 @@ func (v *view) nearlyFull(r *Report) {
 			full = full.Union(cpuset.Of(c))
 		}
 	}
-	r.Findings = append(r.Findings, Finding{ID: "RX104", Severity: Warning, Subject: "host", Site: Site{CPU: -1},
+	r.Findings = append(r.Findings, Finding{ID: "RX104", Severity: Warning, Subject: "host", Site: Site{CPU: -1, Knobs: []knob.Kind{knob.Channels}},
 		Summary:  fmt.Sprintf("cpus %s are nearly out of vectors (%d on cpu %d, of about %d): the kernel accepts further masks and places the interrupts elsewhere", full, vectors, most, vectorsPerCPU),
 		Evidence: Evidence{{"full_cpus", full.String()}, {"most_vectors_on_cpu", most}, {"vectors_there", vectors}, {"vectors_per_cpu", vectorsPerCPU}, {"usable_cpus", v.usable.Len()}},
 		Remedy:   fmt.Sprintf("fewer queues first: as many channels as there are CPUs for them (ethtool -L … combined %d), or more CPUs in the masks; look again once the links are up, for vectors are given out then", v.usable.Len())})
@@ -491,6 +491,7 @@ func (v *view) outside(device string, out []place, where cpuset.Set, broken int)
 	f := Finding{ID: "RX104", Severity: Warning, Subject: device, Site: Site{Device: device, CPU: -1}}
 	log := ""
 	if broken > 0 {
+		f.Site.Knobs = []knob.Kind{knob.Channels}
 		log = fmt.Sprintf("; the kernel log says %q of %s", "Affinity broken due to vector space exhaustion", count(broken, "interrupt"))
 	}
 	if len(out) == 0 {

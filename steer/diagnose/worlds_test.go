@@ -33,6 +33,25 @@ func threads(cpu func(queue int) int) *world {
 	return w
 }
 
+// crowd is four busy queues of a device on cpu 0.
+func crowd(w *world, device string) *world {
+	w.busy(0, 0.9, 0, 900_000)
+	for q := range 4 {
+		w.poll(device, q, 0, 0.2, 225_000)
+	}
+	return w
+}
+
+// pair is a synthetic device over its virtual function, whose packets both count.
+func pair(up bool) *world {
+	w := newWorld(8).nic("eth0", nic.Physical, 4).nic("enP1", nic.Physical, 4).carry("eth0", 900_000)
+	w.NICs[0].Driver, w.NICs[0].Lower, w.NICs[1].Driver, w.NICs[1].Master, w.NICs[1].Up = "hv_netvsc", []string{"enP1"}, "mlx5_core", "eth0", up
+	if !up {
+		return crowd(w, "eth0")
+	}
+	return crowd(w.carry("enP1", 900_000).poll("eth0", 0, 0, 0, 50), "enP1")
+}
+
 // worldCases are the states of hosts that are measured live, not pasted: built up by small steps.
 var worldCases = []struct {
 	name, head string
@@ -77,6 +96,23 @@ say: not theirs`, func() *world {
 	{"83-reader-next-door", `case: 83 another core of the same cache: as it should be, silent
 say: 0/s cross`, func() *world {
 		return newWorld(12).caches().nic("eth0", nic.Physical, 4).carry("eth0", 900_000).busy(0, 0.4, 0.1, 900_000).poll("eth0", 0, 0, 0.4, 900_000).flow("eth0", 0, 0, 2, 800_000)
+	}},
+	{"94-vf-carries", `case: 94 a synthetic device and its virtual function: the function polls all of what both count, four queues on one CPU
+want: RX102 warning enP1 [RX101] cpu=0
+say: eth0 and enP1 are one interface: its packets arrive on the virtual function enP1`, func() *world { return pair(true) }},
+	{"94-vf-down", `case: 94 near miss. The function is down: the synthetic queues carry, and nothing is said of a pair
+want: RX102 warning eth0 [RX101] cpu=0`, func() *world { return pair(false) }},
+	{"43-vlan-named", `case: 43 a VLAN is asked for: what it stands on is judged
+want: RX102 warning eth0 [RX101] cpu=0`, func() *world {
+		w := crowd(newWorld(8).nic("eth0", nic.Physical, 4).nic("eth1", nic.Physical, 4).nic("vlan10", nic.Stack, 1).carry("eth0", 900_000), "eth0")
+		w.NICs[2].Lower, w.NICs[2].Driver, w.Devices = []string{"eth0"}, "vlan", []string{"vlan10"}
+		return w
+	}},
+	{"43-other-vlan-named", `case: 43 near miss. A VLAN of another device is asked for
+say: because of eth0, which was not asked for`, func() *world {
+		w := crowd(newWorld(8).nic("eth0", nic.Physical, 4).nic("eth1", nic.Physical, 4).nic("vlan10", nic.Stack, 1).carry("eth0", 900_000), "eth0")
+		w.NICs[2].Lower, w.NICs[2].Driver, w.Devices = []string{"eth1"}, "vlan", []string{"vlan10"}
+		return w
 	}},
 	{"83-a-few-packets-cross", `case: 83 near miss. A few packets cross
 say: cross`, func() *world {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rxsteer/rxsteer/collector"
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 	"github.com/rxsteer/rxsteer/internal/host/knob"
 	"github.com/rxsteer/rxsteer/internal/host/nic"
@@ -184,8 +185,12 @@ func (m *maker) merge(f diagnose.Finding) {
 	t := knob.Target(dev)
 	c := Change{Knob: knob.Coalesce, Target: t, Findings: []diagnose.ID{f.ID}, Risk: NoRisk}
 	if was := m.group(knob.Coalesce, t, "adaptive-rx"); was["adaptive-rx"] == false {
-		c.From, c.To = knob.Fields(was), knob.Fields(map[string]any{"adaptive-rx": true})
-		c.Why = f.Summary + "; the driver's adaptive moderation merges them under load and lets single packets through"
+		want := map[string]any{"adaptive-rx": true}
+		if tx := m.group(knob.Coalesce, t, "adaptive-tx"); tx["adaptive-tx"] == false && m.completes(dev) {
+			was["adaptive-tx"], want["adaptive-tx"] = false, true
+		}
+		c.From, c.To = knob.Fields(was), knob.Fields(want)
+		c.Why = f.Summary + "; the driver's adaptive moderation merges them under load and lets single packets through" + bothSides(want, "adaptive-tx")
 		c.Expect = fmt.Sprintf("fewer than the %.0f interrupts/s of now on the CPU with most, which cost about %s of it", rate, percent(cost))
 		m.add(c)
 		return
@@ -197,8 +202,14 @@ func (m *maker) merge(f diagnose.Finding) {
 			m.p.reason("%s of %s: rx-usecs %d is as long as goal %s wants it", f.ID, f.Subject, old, m.p.Goal)
 			return
 		}
-		c.From, c.To = knob.Fields(was), knob.Fields(map[string]any{"rx-usecs": to})
-		c.Why, c.Expect = fmt.Sprintf("%s; goal %s lets packets wait %d µs for each other", f.Summary, m.p.Goal, to), expect(to)
+		want := map[string]any{"rx-usecs": to}
+		if tx := m.group(knob.Coalesce, t, "tx-usecs"); tx != nil && m.completes(dev) {
+			if old, ok := integer(tx["tx-usecs"]); ok && old < to && m.in.Policy.clamp(knob.Coalesce, "tx-usecs", to) == to {
+				was["tx-usecs"], want["tx-usecs"] = tx["tx-usecs"], to
+			}
+		}
+		c.From, c.To = knob.Fields(was), knob.Fields(want)
+		c.Why, c.Expect = fmt.Sprintf("%s; goal %s lets packets wait %d µs for each other%s", f.Summary, m.p.Goal, to, bothSides(want, "tx-usecs")), expect(to)
 		m.add(c)
 		return
 	}
@@ -223,6 +234,29 @@ func (m *maker) merge(f diagnose.Finding) {
 			Why:    f.Summary + "; the device has no moderation of its own: the kernel polls again after a timer before it arms the interrupt",
 			Expect: expect(wait)})
 	}
+}
+
+// completes reports whether completions of what a device sends raise the interrupts of its receive queues too, and can
+// be moderated apart: merging those of receive alone would leave them.
+func (m *maker) completes(dev string) bool {
+	n := m.nic(dev)
+	if n == nil || m.in.Sample == nil || m.in.Sample.Interval <= 0 || !slices.ContainsFunc(n.Queues, func(q nic.Queue) bool { return q.RX >= 0 && q.TX >= 0 }) {
+		return false
+	}
+	if _, tied := nic.Has(n.Driver, nic.TiedUsecs); tied {
+		return false // rx-usecs is that of both
+	}
+	return slices.ContainsFunc(m.in.Sample.Devices, func(d collector.Device) bool {
+		return d.Name == dev && float64(d.TXPackets)/m.in.Sample.Interval.Seconds() >= sends
+	})
+}
+
+// bothSides says why the transmit side is in a change of moderation.
+func bothSides(want map[string]any, name string) string {
+	if want[name] == nil {
+		return ""
+	}
+	return "; its vectors serve transmit too, whose completions would else go on interrupting"
 }
 
 // features fits offloads to the role and the traffic of a device (RX601, RX604).
@@ -407,93 +441,4 @@ func (m *maker) unthread(f diagnose.Finding) {
 	m.add(Change{Knob: ref.Knob, Target: ref.Target, From: from, To: knob.Int(0), Findings: []diagnose.ID{f.ID}, Risk: Reorder,
 		Why:    fmt.Sprintf("%s, which has no time left, while the vectors are on cpus %s. Where the threads are wanted, spread them instead (%s)", f.Summary, at, f.Remedy),
 		Expect: fmt.Sprintf("%s of the packets leave one CPU for %d", percent(share), at.Len())})
-}
-
-// moreQueues gives a device that has too few queues for its load (RX301) more channels, which spread in hardware
-// what RPS would spread in software. It reports whether the plan holds that.
-func (m *maker) moreQueues(f diagnose.Finding) bool {
-	dev, t := f.Site.Device, knob.Target(f.Site.Device)
-	var was map[string]any
-	var now, most int64
-	kind := ""
-	for _, kind = range []string{"combined", "rx"} {
-		if was = m.group(knob.Channels, t, kind); was == nil {
-			continue
-		}
-		now, _ = integer(was[kind])
-		if most, _ = integer(m.group(knob.ChannelsMax, t, kind)[kind]); now > 0 && now < most {
-			break
-		}
-		was = nil
-	}
-	n := m.nic(dev)
-	if was == nil || n == nil || n.Kind != nic.Physical || sum(f.Site.Movable) == 0 {
-		return false
-	}
-	c := Change{Knob: knob.Channels, Target: t, From: knob.Fields(was), Findings: []diagnose.ID{f.ID}, Risk: m.risk(dev, knob.Channels, Pause)}
-	candidates, where := m.candidates(dev, f.Site.PollCPUs)
-	pl := m.place(candidates, f.Site.Movable, f.Site.Demand)
-	to := m.in.Policy.clamp(knob.Channels, kind, min(most, max(now+1, int64(pl.cpus.Len()))))
-	if to <= now || pl.now-pl.then < minGain {
-		return false
-	}
-	c.To = knob.Fields(map[string]any{kind: to})
-	if why := m.in.Policy.Refuses(c); why != "" {
-		m.p.reason("%s has %d of %d %s channels: more of them spread in hardware, better than RPS, but %s", dev, now, most, kind, why)
-		return false
-	}
-	c.Why = fmt.Sprintf("%s; %s has %d of %d %s channels, and %d CPUs that are %s have room", f.Summary, dev, now, most, kind, pl.cpus.Len(), where)
-	c.Expect = fmt.Sprintf("%d queues spread in hardware what 1 CPU does now: the hottest is asked for %s of its time now and for about %s then. The link %s", to, percent(pl.now), percent(pl.then),
-		map[Risk]string{Flap: "goes down for a second or two", Pause: "may pause"}[c.Risk])
-	if !m.add(c) {
-		return false
-	}
-	m.rebuilt[dev] = true
-	var table []int
-	from := m.in.Snapshot.Get(knob.Ref{Knob: knob.RSSTable, Target: t})
-	if from.Decode(&table) == nil && slices.ContainsFunc(table, func(q int) bool { return int64(q) != 0 }) && !inTurn(table, int(now)) {
-		m.add(Change{Knob: knob.RSSTable, Target: t, From: from, To: knob.DefaultTable(), Findings: []diagnose.ID{f.ID}, Risk: Reorder,
-			Why: "somebody's table names only the queues of before; the driver's own spreads over the new ones", Expect: fmt.Sprintf("each of %d queues gets its share", to)})
-	}
-	m.p.reason("%s: when its new queues have carried traffic, plan again: where their vectors are and what their buckets carry is not known before. Where the link must not drop, a policy with \"never: [channels]\" makes RPS of it", dev)
-	return true
-}
-
-// inTurn reports whether a table names its queues in turn, as the kernel does by itself (ethtool_rxfh_indir_default).
-func inTurn(table []int, queues int) bool {
-	for b, q := range table {
-		if q != b%queues {
-			return false
-		}
-	}
-	return true
-}
-
-// members gives the other members of a bond what one of them gets: the same setting where it is the same now.
-// Links of one bond serve the same flows, and which of them carries them changes.
-func (m *maker) members() {
-	alike := map[knob.Kind]bool{knob.RSSHashFields: true, knob.Coalesce: true, knob.Rings: true, knob.Features: true, knob.Channels: true}
-	for _, c := range slices.Clone(m.p.Changes) {
-		n := m.nic(c.Target.Device())
-		if !alike[c.Knob] || n == nil || n.Master == "" {
-			continue
-		}
-		if master := m.nic(n.Master); master == nil || master.Driver != "bonding" && master.Driver != "team" {
-			continue
-		}
-		for _, o := range m.in.NICs {
-			if o.Master != n.Master || o.Name == n.Name || o.Kind != nic.Physical || o.Driver != n.Driver || !m.in.Policy.device(o.Name) {
-				continue
-			}
-			t := knob.Target(o.Name)
-			if p := c.Target.Part(); p != "" {
-				t = knob.On(o.Name, "%s", p)
-			}
-			if !knob.Holds(m.in.Snapshot.Get(knob.Ref{Knob: c.Knob, Target: t}), c.From) {
-				continue // set otherwise by somebody: RX702 tells
-			}
-			m.add(Change{Knob: c.Knob, Target: t, From: c.From, To: c.To, Findings: c.Findings, Risk: c.Risk,
-				Why: fmt.Sprintf("as for %s: both are members of %s, which may put the same flows on either", n.Name, n.Master), Expect: c.Expect})
-		}
-	}
 }

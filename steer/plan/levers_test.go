@@ -30,9 +30,9 @@ var update = flag.Bool("update", false, "rewrite the plans of testdata/levers")
 
 // A case of testdata/levers is a host, what was found on it, and the plan that follows:
 //
-//	-- host --      "cpus N", "busy CPU NETRX OTHER" in parts of its time, "nic NAME DRIVER [queues=N] [master=M]"
+//	-- host --      "cpus N", "busy CPU NETRX OTHER" in parts of its time, "nic NAME DRIVER [queues=N] [master=M]", "named NAME"
 //	-- settings --  "knob target = JSON", the target with its blank
-//	-- findings --  YAML: id, severity, subject, summary, device, queues, cpu, movable, polls, flows, evidence
+//	-- findings --  YAML: id, severity, subject, summary, device, queues, cpu, movable, polls, flows, near, knobs, evidence
 //	-- sample --    JSON of collector.Sample, where one is needed
 //	-- policy --    YAML, and "-- goal --" a word
 //	-- plan --      the answer
@@ -54,6 +54,8 @@ type foundYAML struct {
 	Movable  map[int]float64 `yaml:"movable"`
 	Polls    []int           `yaml:"polls"`
 	Flows    []string        `yaml:"flows"`
+	Near     []int           `yaml:"near"`
+	Knobs    []knob.Kind     `yaml:"knobs"`
 	Evidence map[string]any  `yaml:"evidence"`
 }
 
@@ -103,6 +105,7 @@ func readLever(t *testing.T, a *txtar.Archive) leverCase {
 			t.Fatalf("no such part: %s", f.Name)
 		}
 	}
+	c.in.Report.Named = nic.Under(c.in.NICs, c.in.Report.Named)
 	if diagnosed {
 		c.in.Report = diagnose.Diagnose(diagnose.Input{Snapshot: c.in.Snapshot, NICs: c.in.NICs, Topology: c.in.Topology, Sample: c.in.Sample})
 	}
@@ -112,7 +115,7 @@ func readLever(t *testing.T, a *txtar.Archive) leverCase {
 func (x foundYAML) finding(t *testing.T) diagnose.Finding {
 	t.Helper()
 	f := diagnose.Finding{ID: x.ID, Subject: x.Subject, Summary: x.Summary, Remedy: "do it",
-		Site: diagnose.Site{Device: x.Device, Queues: x.Queues, CPU: -1, Movable: x.Movable, Demand: 1, PollCPUs: x.Polls, Flows: x.Flows}}
+		Site: diagnose.Site{Device: x.Device, Queues: x.Queues, CPU: -1, Movable: x.Movable, Demand: 1, PollCPUs: x.Polls, Flows: x.Flows, Near: cpuset.Of(x.Near...), Knobs: x.Knobs}}
 	if x.CPU != nil {
 		f.Site.CPU = *x.CPU
 	}
@@ -155,6 +158,8 @@ func hostLine(t *testing.T, in *Input, w []string) {
 		l := &in.Report.Loads[int(number(w[1]))]
 		l.NetRX, l.Other = number(w[2]), number(w[3])
 		l.Idle = 1 - l.NetRX - l.Other
+	case "named":
+		in.Report.Named = append(in.Report.Named, w[1])
 	case "nic":
 		n := nic.NIC{Name: w[1], Driver: w[2], Kind: nic.Physical, Node: topo.None, IfIndex: 2 + len(in.NICs), Up: true}
 		d := knob.Device{Name: n.Name, IfIndex: n.IfIndex, Driver: n.Driver}

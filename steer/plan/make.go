@@ -76,6 +76,7 @@ func Make(in Input) *Plan {
 	}
 	m.tables(tables)
 	m.members()
+	m.standing()
 	slices.SortStableFunc(p.Changes, order)
 	for _, o := range in.Snapshot.Owners {
 		if i := slices.IndexFunc(p.Changes, func(c Change) bool {
@@ -123,13 +124,16 @@ func order(a, b Change) int {
 	case x != y && y == "":
 		return -1
 	}
-	return cmp.Or(cmp.Compare(x, y), cmp.Compare(rank(a.Knob), rank(b.Knob)))
+	return cmp.Or(cmp.Compare(x, y), cmp.Compare(rank(a), rank(b)))
 }
 
-func rank(k knob.Kind) int {
+func rank(c Change) int {
+	if c.Knob == knob.RSSTable && c.To.Equal(knob.DefaultTable()) {
+		return -1 // somebody's table blocks fewer channels, and outlives more (ethtool_check_max_channel in net/ethtool/common.c)
+	}
 	order := []knob.Kind{knob.Channels, knob.Rings, knob.Features, knob.RSSHashFields, knob.RSSKey, knob.RSSTable, knob.NtupleRule,
 		knob.Coalesce, knob.QueueCoal, knob.IRQAffinity, knob.XPSCPUs, knob.RPSCPUs, knob.RPSFlowCnt, knob.Threaded, knob.DeferHardIRQs, knob.GROFlushTimeout}
-	if i := slices.Index(order, k); i >= 0 {
+	if i := slices.Index(order, c.Knob); i >= 0 {
 		return i
 	}
 	return len(order)
@@ -189,8 +193,20 @@ func (m *maker) serve(f diagnose.Finding) bool {
 			return false // vectors and table together
 		}
 		m.vectors(f)
-	case "RX103", "RX107":
+	case "RX103":
+		if len(f.Site.Queues) == 0 {
+			m.advise(f)
+			break
+		}
 		m.vectors(f)
+	case "RX104":
+		if !slices.Contains(f.Site.Knobs, knob.Channels) || !m.fewerQueues(f) {
+			m.advise(f)
+		}
+	case "RX107":
+		if !m.fewerQueues(f) {
+			m.vectors(f)
+		}
 	case "RX201", "RX202", "RX205":
 		return false
 	case "RX203":
@@ -218,9 +234,8 @@ func (m *maker) serve(f diagnose.Finding) bool {
 	case "RX702":
 		if len(f.Site.Flows) > 0 {
 			m.hash(f)
-			break
 		}
-		m.advise(f)
+		m.alike(f)
 	case "RX207", "RX208", "RX901": // nothing to do, or said by those they stand beside
 	default:
 		m.advise(f)

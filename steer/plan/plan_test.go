@@ -189,7 +189,7 @@ func TestMake(t *testing.T) {
 				in.Goal = Latency
 				in.set(knob.RSSTable, "eth0", knob.List([]int{0, 0, 0, 1}))
 			}),
-			"channels eth0 combined 2→combined 3 pause\nrss-table eth0 0 0 0 1→off reorder", "plan again"},
+			"rss-table eth0 0 0 0 1→off reorder\nchannels eth0 combined 2→combined 3 pause", "plan again"},
 		{"more channels drop the link on this driver",
 			host(nic.Physical, 1, "", 0.9, 0, 0, 0).find("RX301", 0, map[int]float64{0: 0.6}, 0).but(channels(1, 8)).but(func(in *Input) { in.NICs[0].Driver = "igb" }),
 			"channels eth0 combined 1→combined 2 flap", ""},

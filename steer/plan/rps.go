@@ -68,13 +68,10 @@ func (m *maker) usable() cpuset.Set {
 	return usable
 }
 
-// candidates is one CPU per physical core on which receive work of a device may be
-// placed, its own node's where it has one; of a core that polls the device only
-// the polling CPU itself.
-func (m *maker) candidates(device string, polls []int) ([]int, string) {
+// placeable is the CPUs on which receive work of a device may be placed: its own node's where it has one.
+func (m *maker) placeable(device string) (cpuset.Set, string) {
 	t := m.in.Topology
-	usable := m.usable()
-	where := "usable"
+	usable, where := m.usable(), "usable"
 	for _, n := range m.in.NICs {
 		if n.Name != device || n.Kind != nic.Physical || n.Node < 0 {
 			continue
@@ -89,6 +86,15 @@ func (m *maker) candidates(device string, polls []int) ([]int, string) {
 			usable, where = usable.Intersect(local), fmt.Sprintf("usable and on node %d", n.Node)
 		}
 	}
+	return usable, where
+}
+
+// candidates is one CPU per physical core on which receive work of a device may be
+// placed, its own node's where it has one; of a core that polls the device only
+// the polling CPU itself.
+func (m *maker) candidates(device string, polls []int) ([]int, string) {
+	t := m.in.Topology
+	usable, where := m.placeable(device)
 	core := map[int]int{}
 	for _, c := range t.CPUs {
 		if !usable.Contains(c.ID) {

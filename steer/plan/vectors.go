@@ -106,6 +106,10 @@ func (m *maker) rooms(n nic.NIC, f diagnose.Finding, moving []int) *rooms {
 		r.core[c.ID] = c.Core
 	}
 	r.cpus, r.where = m.candidates(n.Name, nil)
+	if !f.Site.Near.IsEmpty() {
+		r.cpus = slices.DeleteFunc(r.cpus, func(c int) bool { return !f.Site.Near.Contains(c) })
+		r.where += ", shares the readers' cache"
+	}
 	if f.ID == "RX102" {
 		r.from = f.Site.CPU
 		r.cpus = slices.DeleteFunc(r.cpus, func(c int) bool { return c == r.from })

@@ -10,6 +10,8 @@
 package nic
 
 import (
+	"slices"
+
 	"github.com/rxsteer/rxsteer/internal/cpuset"
 )
 
@@ -106,6 +108,21 @@ func (n *NIC) QueueCount() (rx, tx int) {
 		}
 	}
 	return rx, tx
+}
+
+// Under is names and the physical devices they stand on: of a VLAN, bond, bridge or macvlan, and of the
+// synthetic half of a VF pair, what its packets arrive on. Virtual devices below (a bridge's taps and the like) belong to
+// somebody else and are left out unless named.
+func Under(all []NIC, names []string) []string {
+	out := slices.Clone(names)
+	for _, name := range names {
+		for _, leaf := range Leaves(all, name) {
+			if !slices.Contains(out, leaf) && slices.ContainsFunc(all, func(n NIC) bool { return n.Name == leaf && n.Kind == Physical }) {
+				out = append(out, leaf)
+			}
+		}
+	}
+	return out
 }
 
 // Leaves expands a device to the physical or virtual devices its packets

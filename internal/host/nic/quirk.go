@@ -35,6 +35,8 @@ const (
 	DynamicUsecs FactKind = "dynamic-usecs"
 	// MaxUsecs: rx-usecs above N have no further effect.
 	MaxUsecs FactKind = "max-usecs"
+	// TiedUsecs: where a vector serves receive and transmit, rx-usecs is that of both and tx-usecs is refused.
+	TiedUsecs FactKind = "tied-usecs"
 	// NoEffect: a write of the setting named by Text succeeds and changes nothing.
 	NoEffect FactKind = "no-effect"
 	// Flaps: a write of the setting named by Text takes the link down.
@@ -242,6 +244,10 @@ var driverFacts = []Fact{
 	{Driver: "ixgbevf", Kind: DynamicUsecs, N: 1, Text: DefaultUsecs, Source: "ixgbevf_set_coalesce, drivers/net/ethernet/intel/ixgbevf/ethtool.c"},
 	{Driver: "e1000e", Kind: DynamicUsecs, N: 1, Source: "e1000_set_coalesce, drivers/net/ethernet/intel/e1000e/ethtool.c"},
 	{Driver: "e1000e", Kind: DynamicUsecs, N: 3, Text: DefaultUsecs, Source: "same"},
+	{Driver: "igb", Kind: TiedUsecs, Text: "of paired queues rx-usecs is for both, tx-usecs is refused", Source: "IGB_FLAG_QUEUE_PAIRS in igb_set_coalesce"},
+	{Driver: "igc", Kind: TiedUsecs, Text: "of paired queues rx-usecs is for both, tx-usecs is refused", Source: "IGC_FLAG_QUEUE_PAIRS in igc_ethtool_set_coalesce, drivers/net/ethernet/intel/igc/igc_ethtool.c"},
+	{Driver: "ixgbe", Kind: TiedUsecs, Text: "of mixed vectors rx-usecs is for both, tx-usecs is refused", Source: "ixgbe_set_coalesce"},
+	{Driver: "ixgbevf", Kind: TiedUsecs, Text: "of mixed vectors rx-usecs is for both, tx-usecs is refused", Source: "ixgbevf_set_coalesce"},
 	{Driver: "ena", Kind: MaxUsecs, N: 64, Source: "amzn-drivers issues 60, 159: no effect above"},
 	{Driver: "virtio_net", Kind: NoEffect, Text: "queue-coalesce", Source: "QEMU without VIRTIO_NET_F_VQ_NOTF_COAL: the set answers success (6.12, seen in the lab)"},
 
