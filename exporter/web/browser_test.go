@@ -645,6 +645,41 @@ func cpuOf(b *testing.B, root int) time.Duration {
 	return time.Duration(sum) * 10 * time.Millisecond
 }
 
+// TestReportWithGapsOfAVirtualDevice: no interrupt is known, and the budget had nothing looked at in the last seconds. The
+// queues and their map are those seen last.
+func TestReportWithGapsOfAVirtualDevice(t *testing.T) {
+	h := small()
+	r := recording(h, "demo", 12)
+	for i := range r.Facts.NICs[0].Queues {
+		r.Facts.NICs[0].Queues[i].IRQ = nic.None
+	}
+	for _, s := range r.Samples[8:] {
+		s.Level, s.NAPIs, s.Flows, s.Stages = 0, nil, nil, nil
+	}
+	file := filepath.Join(t.TempDir(), "report.html")
+	w, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Report(w, "v1", r, nil), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ctx := browser(t, 1280, 900, false)
+	said := console(ctx)
+	var queues, tiles string
+	if err := chromedp.Run(ctx, log.Enable(), chromedp.Navigate("file://"+file),
+		until(`document.querySelectorAll("#queue-table tbody tr").length === 4 && document.querySelectorAll("#sankey path").length === 4 + 4`),
+		text("#queue-text", &queues), text("#tiles", &tiles), shot("report-with-gaps.png")); err != nil {
+		t.Fatalf("%v; the page said: %s", err, said())
+	}
+	if !strings.Contains(queues, "seen 4 s before the end") || !strings.Contains(tiles, "eth0 rx-1") {
+		t.Errorf("%q, %q", queues, tiles)
+	}
+	if lines := said(); len(lines) > 0 {
+		t.Errorf("the page said:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
 func reportInABrowser(t *testing.T, file string) {
 	ctx := browser(t, 1280, 900, false)
 	said := console(ctx)

@@ -169,6 +169,9 @@ func compare(base, r *Recording) []measure {
 		m := measure{Name: n, Before: &b, After: text(i, values[i])}
 		if was[j] != 0 {
 			m.Change = fmt.Sprintf("× %.2f", values[i]/was[j])
+			if x := values[i] / was[j]; x > 0 && x < 0.1 {
+				m.Change = fmt.Sprintf("× %.1g", x)
+			}
 		}
 		out = append(out, m)
 	}

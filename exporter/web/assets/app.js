@@ -39,6 +39,13 @@ function span(ns) {
 }
 const clock = ms => new Date(ms).toLocaleTimeString();
 const last = () => S.frames[S.frames.length - 1];
+// seen is the last frame that looked at queues: where the budget allows windows only, others lie between. Live, one that is too
+// old does not count.
+function seen() {
+  const now = last(), f = S.frames.findLast(x => x.level > 0 && Object.keys(x.q).length);
+  return f && (embedded || now.t - f.t <= 15e3) ? f : now;
+}
+const age = f => f !== last() ? `; seen ${Math.round((last().t - f.t) / 1e3)} s before the end` : "";
 // Dark blue over green to yellow, then red from 0.8 on: read as hotter in light and dark.
 const stops = [[0, 28, 36, 60], [.2, 40, 90, 140], [.4, 40, 140, 130], [.6, 130, 180, 70], [.8, 240, 200, 60], [1, 225, 50, 40]];
 const palette = Array.from({length: 101}, (_, i) => {
@@ -100,7 +107,7 @@ const views = {
   now() {
     const f = last(); if (!f) return;
     const hot = f.rx.reduce((m, x, i) => x > f.rx[m] ? i : m, 0), mean = f.rx.reduce((a, b) => a + b, 0) / (f.rx.length || 1);
-    const qs = Object.entries(f.q).sort((a, b) => b[1].share - a[1].share || b[1].pps - a[1].pps), top = qs[0];
+    const qs = Object.entries(seen().q).sort((a, b) => b[1].share - a[1].share || b[1].pps - a[1].pps), top = qs[0];
     const lost = Object.values(f.drops || {}).reduce((a, b) => a + b, 0);
     const worst = S.state && S.state.findings[0];
     const tile = (cls, big, small) => [cls, big, small];
@@ -150,7 +157,8 @@ const views = {
   },
 
   queues() {
-    const f = last(); if (!f) return;
+    if (!last()) return;
+    const f = seen();
     const facts = new Map((S.state ? S.state.queues : []).map(q => [q.key, q]));
     const node = new Map((S.state ? S.state.cpus : []).map(c => [c.id, c.node]));
     const want = $("filter").value.trim().toLowerCase(), idle = $("idle").checked;
@@ -173,11 +181,12 @@ const views = {
         [num(r.pps), "num"], keep, [num(r.ns || null), "num"], [span(r.p99), "num"], [r.full ? pct(r.full) : "–", "num"]]);
       share(tr.children[5], r.share, .8);
     });
-    $("queue-text").textContent = `${shown.length} of ${all} queues shown` + (f.level < 1 ? "; time per queue needs the BPF programs (level 1)" : "") + ".";
+    $("queue-text").textContent = `${shown.length} of ${all} queues shown` + age(f) + (f.level < 1 ? "; time per queue needs the BPF programs (level 1)" : "") + ".";
   },
 
   map() {
-    const fs = S.frames.slice(embedded ? -120 : -5), box = $("sankey"); if (!fs.length || !S.state) return;
+    const box = $("sankey"), late = S.frames.slice(embedded ? -120 : -5), looked = late.filter(x => x.level > 0 && Object.keys(x.q).length); if (!late.length || !S.state) return;
+    const fs = looked.length ? looked : [seen()];
     // A mean of five frames is drawn once in five: hundreds of shapes are what costs most here.
     const key = [S.state.queues.length, box.clientWidth].join();
     if (views.map.key === key && views.map.drawn >= fs[0].t) return;
@@ -196,8 +205,9 @@ const views = {
       link(d, at(n >= 0 ? "node " + n : "one node", 3), v, {paint: far ? "far" : ""});
     }
     if (!links.size) { replace(box, el("p", {class: "note"}, "No queue receives packets now.")); return; }
-    const w = Math.max(320, box.clientWidth), rowsMost = Math.max(...[0, 1, 2, 3].map(c => nodes.filter(x => x.col === c).length)), h = Math.max(140, Math.min(1200, rowsMost * 20 + 20));
-    const graph = d3.sankey().nodeWidth(10).nodePadding(Math.max(1, Math.min(8, 180 / rowsMost))).nodeAlign(x => x.col).nodeSort(null).extent([[4, 6], [w - 130, h - 6]])({nodes, links: [...links.values()]});
+    const columns = [...new Set(nodes.map(x => x.col))].sort(); // a column without nodes (no interrupt is known) is none
+    const w = Math.max(320, box.clientWidth), rowsMost = Math.max(...columns.map(c => nodes.filter(x => x.col === c).length)), h = Math.max(140, Math.min(1200, rowsMost * 20 + 20));
+    const graph = d3.sankey().nodeWidth(10).nodePadding(Math.max(1, Math.min(8, 180 / rowsMost))).nodeAlign(x => columns.indexOf(x.col)).nodeSort(null).extent([[4, 6], [w - 130, h - 6]])({nodes, links: [...links.values()]});
     const paint = {far: "#9350c8", hot: css("--bad"), warm: css("--warn"), "": css("--bar")}, out = svg("svg", {viewBox: `0 0 ${w} ${h}`, width: w, height: h, role: "presentation"}), path = d3.sankeyLinkHorizontal();
     for (const l of graph.links) {
       const p = svg("path", {d: path(l), fill: "none", stroke: paint[l.paint || ""], "stroke-opacity": .45, "stroke-width": Math.max(1, l.width)});
@@ -247,7 +257,7 @@ const views = {
     const pick = $("stage");
     if ([...pick.options].map(o => o.value).join() !== names.join()) { const was = S.stage || pick.value; replace(pick, ...names.map(n => el("option", {value: n}, n))); pick.value = names.includes(was) ? was : names.includes("total") ? "total" : names[0]; }
     S.stage = pick.value;
-    heatmap("stage-heat", 300, 32, i => span(Math.pow(2, i)), (frame, i) => { const s = (frame.stages || {})[S.stage]; if (!s || !s.h[i]) return -1; return .15 + .63 * Math.sqrt(s.h[i] / Math.max(...s.h)); /* red is for trouble, many packets are none */ }, "≤",
+    heatmap("stage-heat", 300, 32, i => span(Math.pow(2, i)), (frame, i) => { const s = (frame.stages || {})[S.stage]; if (!s) return -1; return !s.h[i] ? 0 : .15 + .63 * Math.sqrt(s.h[i] / Math.max(...s.h)); /* red is for trouble, many packets are none */ }, "≤",
       (frame, i) => { const s = (frame.stages || {})[S.stage]; return s ? `${S.stage} at ${clock(frame.t)}: ${s.h[i] || 0} of ${s.n} took ${i ? span(Math.pow(2, i - 1)) : "0"} to ${span(Math.pow(2, i))}` : ""; });
     rows($("stage-table").tBodies[0], names.filter(n => f.stages[n]), (tr, n) => { const s = f.stages[n]; cells(tr, [n, [num(s.n), "num"], [span(s.p50), "num"], [span(s.p90), "num"], [span(s.p99), "num"]]); });
   },
@@ -340,13 +350,13 @@ function heatmap(id, height, n, label, value, unit, tell) {
     hooks: {
       draw: [u => {
         const g = u.ctx, {left, top, width, height} = u.bbox;
-        g.save(); g.beginPath(); g.rect(left, top, width, height); g.clip(); g.fillStyle = heat(0); g.fillRect(left, top, width, height);
-        // One pixel a frame and row, drawn once and stretched: a rectangle each would cost a tenth of a core.
+        g.save(); g.beginPath(); g.rect(left, top, width, height); g.clip(); g.fillStyle = css("--card"); g.fillRect(left, top, width, height);
+        // One pixel a frame and row (0 where nothing was seen), drawn once and stretched: a rectangle each would cost a tenth of a core.
         const fs = S.frames, off = now.off || (now.off = document.createElement("canvas"));
         if (fs.length) {
           off.width = fs.length; off.height = now.n;
           const o = off.getContext("2d"), img = o.createImageData(fs.length, now.n), px = new Uint32Array(img.data.buffer);
-          fs.forEach((f, k) => { for (let i = 0; i < now.n; i++) { const v = now.value(f, i); px[(now.n - 1 - i) * fs.length + k] = v > 0.004 ? packed[Math.min(100, Math.round(100 * v))] : 0; } });
+          fs.forEach((f, k) => { for (let i = 0; i < now.n; i++) { const v = now.value(f, i); px[(now.n - 1 - i) * fs.length + k] = v >= 0 ? packed[Math.min(100, Math.round(100 * v))] : 0; } });
           o.putImageData(img, 0, 0);
           g.imageSmoothingEnabled = false;
           const at = k => u.valToPos(fs[k].t / 1e3, "x", true), begin = k => u.valToPos(fs[k].t / 1e3 - fs[k].s, "x", true);
