@@ -118,7 +118,7 @@ func (l *lab) run(ctx context.Context, chosen []scenarios.Scenario, verbose bool
 	var outcomes []*scenarios.Outcome
 	for _, s := range chosen {
 		if ctx.Err() != nil {
-			return nil, &qemu.Failure{Code: qemu.ExitLab, Line: "interrupted"}
+			break
 		}
 		fmt.Printf("--- (%s) %s: %s [%s]\n", s.Issue, s.Name, s.What, machine(s.Machine))
 		o := scenarios.Run(ctx, l.cache, l.bin, s, output)
@@ -138,7 +138,11 @@ func (l *lab) run(ctx context.Context, chosen []scenarios.Scenario, verbose bool
 		}
 		lines = append(lines, line{"(" + o.Scenario.Issue + ") " + o.Scenario.Name, machine(o.Scenario.Machine), strings.Join(parts, ", "), string(o.Verdict), o.Took})
 	}
-	return lines, table(outcomes)
+	err := table(outcomes)
+	if n := len(chosen) - len(outcomes); n > 0 && err == nil {
+		err = &qemu.Failure{Code: qemu.ExitLab, Line: fmt.Sprintf("interrupted: %d scenarios were not run", n)}
+	}
+	return lines, err
 }
 
 // keep writes what a guest left to out/SCENARIO.
@@ -357,6 +361,9 @@ func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels
 		steps = append(steps, func() ([]line, error) { return l.packages(ctx, qemu.Machine{NIC: "igb"}) }) // alone: watchdogs run in it
 	}
 	for _, step := range steps {
+		if ctx.Err() != nil {
+			break // the table of what there is
+		}
 		more, err := step()
 		for try := 2; how == ci && err != nil && qemu.ExitCode(err) != qemu.ExitUnavailable && ctx.Err() == nil && try <= ciTries; try++ {
 			fmt.Fprintf(os.Stderr, "rxlab: %v: try %d of %d\n", err, try, ciTries)
@@ -387,5 +394,8 @@ func everything(ctx context.Context, take func(scenarios.Scenario) bool, kernels
 		return err
 	}
 	fmt.Printf("\nthe lab took %.0f s\n", time.Since(start).Seconds())
+	if worst == nil && ctx.Err() != nil {
+		return &qemu.Failure{Code: qemu.ExitLab, Line: "interrupted: the table is of what was run"}
+	}
 	return worst
 }
