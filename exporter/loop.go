@@ -60,6 +60,7 @@ var (
 	famBuckets   = loopFamily{"moved_buckets_total", "Entries of indirection tables the loop has moved to other queues.", false, []string{"device"}}
 	famRollbacks = loopFamily{"rollbacks_total", "Changes of the loop that were taken back because they made things worse.", false, []string{"device"}}
 	famReaction  = loopFamily{"loop_reaction_seconds", "From the onset of a skew to the better table read back.", false, []string{"device"}}
+	famParts     = loopFamily{"loop_reaction_part_seconds", "What rxsteer_loop_reaction_seconds is made of: suspect (ticks that bear the skew out), window (what is left of counting buckets), decide (the best table), open (the journal), check, write (and read back).", false, []string{"device", "part"}}
 	famYielded   = loopFamily{"loop_yielded", "1 for each setting the loop leaves to somebody else who writes it.", true, []string{"device", "knob"}}
 	famWait      = loopFamily{"loop_cool_down_seconds", "How long a device rests after a change; it grows while changes follow each other.", true, []string{"device"}}
 	famAllowed   = loopFamily{"loop_changes_allowed", "1 within the configuration's change_hours (always, where it has none).", true, nil}
@@ -77,7 +78,7 @@ var (
 	famCoalesce  = loopFamily{"coalescing_ratio", "Median interval between a device's interrupts per rx-usecs: how far the card's timer is from what is set.", true, []string{"device"}}
 )
 
-var loopFamilies = []loopFamily{famMode, famPhase, famDecisions, famMoves, famBuckets, famRollbacks, famReaction, famYielded, famWait, famAllowed, famCritical,
+var loopFamilies = []loopFamily{famMode, famPhase, famDecisions, famMoves, famBuckets, famRollbacks, famReaction, famParts, famYielded, famWait, famAllowed, famCritical,
 	famTick, famTickCost, famDegraded, famReloadOK, famReloaded, famFinding, famFindings, famDrift, famDriftSeen, famTx, famCoalesce}
 
 // Describe implements prometheus.Collector.
@@ -206,5 +207,8 @@ func (l *Loop) status(ch chan<- prometheus.Metric, s *control.Status) {
 		famBuckets.put(ch, float64(x.Buckets), name)
 		famRollbacks.put(ch, float64(x.Rollbacks), name)
 		ch <- prometheus.MustNewConstSummary(famReaction.desc(), x.Reactions, x.Reaction.Seconds(), nil, name)
+		for _, p := range control.ReactionParts {
+			ch <- prometheus.MustNewConstSummary(famParts.desc(), x.Reactions, x.Parts[p].Seconds(), nil, name, p)
+		}
 	}
 }

@@ -38,6 +38,7 @@ type hands struct {
 	buckets  func(*collector.DeviceBuckets) // is told what windows show
 
 	mu       sync.Mutex
+	lookTook time.Duration // the last look ahead
 	devices  []collector.TickDevice
 	cores    []int
 	never    []int
@@ -45,9 +46,13 @@ type hands struct {
 	warm     map[int]bool // by ifindex: windows were tried, which loads what they need
 	kept     []string     // transactions of this run, oldest first
 
+	// ahead is a look at a device's settings while its buckets are counted: what its write will be compared with.
+	ahead *ahead
+
 	writing sync.Mutex    // one transaction at a time
 	engine  *apply.Engine // open while a fast transaction waits for its judgement
 	pending string        // that transaction
+	ended   *control.Done // what became of it, where that is known before its judgement
 	wrote   time.Time     // when the first write of the one under way began
 }
 
@@ -330,6 +335,9 @@ func (x *hands) Watch(ctx context.Context, a control.Action) *control.Window {
 		return w
 	}
 	rss.Table = w.Table
+	if d, _ := x.config.Load().For(a.Device); d.Mode == control.Auto {
+		x.lookAhead(ctx, a)
+	}
 	b, err := x.sampler.Buckets(ctx, rss, a.For)
 	if err != nil {
 		w.Error = err.Error()
@@ -341,10 +349,55 @@ func (x *hands) Watch(ctx context.Context, a control.Action) *control.Window {
 	return w
 }
 
-// open takes the journal's lock, and puts right what somebody left. Only the near devices are looked at for what the
-// journal needs to know of the host; none: all.
-func (x *hands) open(sample apply.Sampler, near ...string) error {
-	engine, err := apply.Open(context.Background(), apply.Config{Dir: x.stateDir, Host: x.h.machine, Near: near, Now: x.e.now, Sample: sample,
+// ahead is a look at a device that is under way or was taken.
+type ahead struct {
+	ifindex int
+	done    chan struct{} // closed when it was taken
+	seen    *knob.Snapshot
+}
+
+// lookAhead looks at a device so that it is done when its window is, by how long that took the last time.
+func (x *hands) lookAhead(ctx context.Context, a control.Action) {
+	l := &ahead{ifindex: a.IfIndex, done: make(chan struct{})}
+	x.mu.Lock()
+	x.ahead = l
+	wait := a.For - x.lookTook
+	x.mu.Unlock()
+	go func() {
+		defer close(l.done)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		start := time.Now()
+		s, err := x.h.machine.Snapshot(ctx, a.Device)
+		if err != nil {
+			return // the write looks itself
+		}
+		x.mu.Lock()
+		x.lookTook = time.Since(start)
+		x.mu.Unlock()
+		l.seen = s
+	}()
+}
+
+// looked is what was seen ahead of a device, nil nothing.
+func (x *hands) looked(ifindex int) *knob.Snapshot {
+	x.mu.Lock()
+	l := x.ahead
+	x.ahead = nil
+	x.mu.Unlock()
+	if l == nil || l.ifindex != ifindex {
+		return nil
+	}
+	<-l.done
+	return l.seen
+}
+
+// open takes the journal's lock, and puts right what somebody left.
+func (x *hands) open(sample apply.Sampler) error {
+	engine, err := apply.Open(context.Background(), apply.Config{Dir: x.stateDir, Host: x.h.machine, Now: x.e.now, Sample: sample,
 		Progress: func(string) {
 			if x.wrote.IsZero() {
 				x.wrote = time.Now()
@@ -368,7 +421,7 @@ func (x *hands) shut() {
 		}
 		x.engine = nil
 	}
-	x.pending = ""
+	x.pending, x.ended = "", nil
 }
 
 // Do implements control.Hands.
@@ -378,13 +431,18 @@ func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 	if a.Verb == control.Write && x.pending != "" { // its transaction stays open
 		return doneOf(nil, errors.New("another device's change is being judged"))
 	}
+	if x.ended != nil && x.pending == a.TX {
+		done := x.ended
+		x.shut()
+		return done
+	}
 	start := time.Now()
 	var res *apply.Result
-	var steps diagnose.Evidence
+	var parts map[string]time.Duration
 	var err error
 	switch {
 	case a.Verb == control.Write && a.Fast:
-		res, steps, err = x.begin(ctx, a)
+		res, parts, err = x.begin(ctx, a)
 	case a.Verb == control.Write:
 		res, err = x.apply(ctx, a)
 	case x.engine == nil:
@@ -400,9 +458,10 @@ func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 	} else if done.Written {
 		x.state.degrade("writing settings of "+a.Device, "")
 	}
-	done.Took, done.Steps = time.Since(start), steps
+	done.Took, done.Parts = time.Since(start), parts
 	if done.Waits {
 		x.pending = done.TX
+		go x.beside(done.TX)
 	} else {
 		x.shut()
 	}
@@ -414,20 +473,31 @@ func (x *hands) Do(ctx context.Context, a control.Action) *control.Done {
 	return done
 }
 
-// begin makes a change of the fast path; steps is what took how long.
-func (x *hands) begin(ctx context.Context, a control.Action) (res *apply.Result, steps diagnose.Evidence, err error) {
+// beside looks at what else changed with a write once the loop knows that it is done.
+func (x *hands) beside(tx string) {
+	x.writing.Lock()
+	defer x.writing.Unlock()
+	if x.pending != tx {
+		return
+	}
+	if res, err := x.engine.Beside(context.Background()); err != nil || res.State != apply.Applying {
+		x.ended = doneOf(res, err)
+	}
+}
+
+// begin makes a change of the fast path; parts is what took how long.
+func (x *hands) begin(ctx context.Context, a control.Action) (res *apply.Result, parts map[string]time.Duration, err error) {
 	start := time.Now()
-	if err := x.open(nil, a.Device); err != nil {
+	if err := x.open(nil); err != nil {
 		return nil, nil, err
 	}
 	opened := time.Now()
 	x.wrote = time.Time{}
-	res, err = x.engine.Begin(ctx, x.planOf(a), apply.Options{Near: true, Allow: x.granted(a)})
+	res, err = x.engine.Begin(ctx, x.planOf(a), apply.Options{Near: true, Base: x.looked(a.IfIndex), Allow: x.granted(a)})
 	if !x.wrote.IsZero() {
-		ms := func(d time.Duration) any { return int(d.Milliseconds()) }
-		steps = diagnose.Evidence{{Name: "open_ms", Value: ms(opened.Sub(start))}, {Name: "check_ms", Value: ms(x.wrote.Sub(opened))}, {Name: "write_and_read_ms", Value: ms(time.Since(x.wrote))}}
+		parts = map[string]time.Duration{control.PartOpen: opened.Sub(start), control.PartCheck: x.wrote.Sub(opened), control.PartWrite: time.Since(x.wrote)}
 	}
-	return res, steps, err
+	return res, parts, err
 }
 
 // apply makes a change of the slow path, which the transaction judges by samples of its own.
@@ -521,7 +591,7 @@ func (x *hands) finish() error {
 	x.writing.Lock()
 	defer x.writing.Unlock()
 	var errs []error
-	if x.pending != "" { // not judged yet
+	if x.pending != "" && x.ended == nil { // not judged yet
 		res, err := x.engine.Rollback(x.pending)
 		if err != nil {
 			errs = append(errs, err)

@@ -12,6 +12,8 @@ import (
 
 // Host is the part of a host that a transaction needs; *knob.Machine is one.
 type Host interface {
+	// Identity tells which host this is, in which boot and network namespace.
+	Identity(ctx context.Context) (knob.Identity, error)
 	// Snapshot reads everything that is set, of all devices when none is named.
 	Snapshot(ctx context.Context, devices ...string) (*knob.Snapshot, error)
 	// Read reads one setting; what cannot be read is an unknown or absent Value.
@@ -63,8 +65,6 @@ type Config struct {
 	Vectors Vectors
 	// Owners tells who else writes settings here; asked only when somebody did.
 	Owners func(context.Context) ([]knob.Owner, error)
-	// Near are devices that are there: who is in a hurry names one, and no others are looked at to know which host this is.
-	Near []string
 	// Progress, when set, is told each step as it begins ("write rps-cpus of eth0 rx-0").
 	Progress func(string)
 
@@ -87,8 +87,10 @@ type Options struct {
 	Settle  time.Duration
 	// By is who asked for it, for the journal: "root (alice)", "agent".
 	By string
-	// Near looks only at the devices of the plan for what changed unasked.
+	// Near looks only at the devices of the plan for what changed unasked. Base, when set, is a Snapshot of these that was
+	// taken a moment ago: one older than a second is not used. Both are for Begin.
 	Near bool
+	Base *knob.Snapshot
 	// BackWithin is how long a device whose link went down may take to come back; 0 is 30 s.
 	BackWithin time.Duration
 	// Begun, when set, is told the transaction's ID between its entry in the journal and its first

@@ -1267,6 +1267,101 @@ func TestBeginAndKeep(t *testing.T) {
 			}
 		})
 	}
+	one := func(h *fakeHost) *plan.Plan { // step
+		p := h.plan()
+		p.Changes = p.Changes[:2]
+		return p
+	}
+	// What else changes with a write in a hurry is put back by whichever comes first.
+	for name, then := range map[string]func(*Engine) (*Result, error){
+		"beside":    func(e *Engine) (*Result, error) { return e.Beside(ctx) },
+		"kept":      func(e *Engine) (*Result, error) { return e.Keep(ctx, nil, nil) },
+		"dropped":   func(e *Engine) (*Result, error) { return e.Drop("enough") },
+		"roll back": func(e *Engine) (*Result, error) { return e.Rollback("") },
+	} {
+		t.Run("unasked, "+name, func(t *testing.T) {
+			h := newFake(t, 2)
+			old := h.state()
+			e := h.open(h.config(t.TempDir()))
+			defer e.Close()
+			h.onWrite = func(ref knob.Ref) {
+				if ref != features {
+					h.settings[features] = knob.Fields(map[string]any{"lro": true, "gro": true})
+				}
+			}
+			res, err := e.Begin(ctx, one(h), Options{Near: true})
+			if err != nil || res.State != Applying || len(res.Unasked) != 0 {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			res, err = then(e)
+			i := slices.IndexFunc(res.Unasked, func(u Unasked) bool { return u.Ref == features && u.PutBack })
+			if err != nil || i < 0 || fmt.Sprint(h.settings[features]) != fmt.Sprint(knob.Fields(map[string]any{"lro": false, "gro": true})) {
+				t.Errorf("%+v, %v: %v", res, err, h.settings[features])
+			}
+			if name == "dropped" || name == "roll back" {
+				h.same(name, old)
+			}
+		})
+	}
+	t.Run("unasked, cannot be put back", func(t *testing.T) {
+		h := newFake(t, 2)
+		e := h.open(h.config(t.TempDir()))
+		defer e.Close()
+		h.onWrite = func(ref knob.Ref) {
+			h.settings[features] = knob.Fields(map[string]any{"lro": true, "gro": true})
+		}
+		if _, err := e.Begin(ctx, one(h), Options{Near: true}); err != nil {
+			t.Fatal(err)
+		}
+		res, err := e.Keep(ctx, nil, nil)
+		if err != nil || res.State != Partial || h.settings[rps(0)] != knob.Text("0") {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if _, err := e.Keep(ctx, nil, nil); !errors.Is(err, ErrNoSuch) {
+			t.Errorf("once more: %v", err)
+		}
+	})
+	// Somebody who changed something since a look that is too old, or of another boot, is left alone.
+	for name, base := range map[string]func(*knob.Snapshot){
+		"old":           func(s *knob.Snapshot) { s.Taken = s.Taken.Add(-2 * freshFor) },
+		"of the future": func(s *knob.Snapshot) { s.Taken = s.Taken.Add(time.Hour) },
+		"another boot":  func(s *knob.Snapshot) { s.Host.BootID = "1-boot" },
+	} {
+		t.Run("a look that is "+name, func(t *testing.T) {
+			h := newFake(t, 2)
+			e := h.open(h.config(t.TempDir()))
+			defer e.Close()
+			s, err := h.Snapshot(ctx, "eth0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Taken = e.c.Now()
+			base(s)
+			theirs := knob.Fields(map[string]any{"lro": true, "gro": false})
+			h.settings[features] = theirs
+			if _, err := e.Begin(ctx, one(h), Options{Near: true, Base: s}); err != nil {
+				t.Fatal(err)
+			}
+			res, err := e.Keep(ctx, nil, nil)
+			if err != nil || res.State != Kept || len(res.Unasked) != 0 || !h.settings[features].Equal(theirs) {
+				t.Errorf("%+v, %v: %v", res, err, h.settings[features])
+			}
+		})
+	}
+	t.Run("a look of a moment ago is the one look before", func(t *testing.T) {
+		h := newFake(t, 2)
+		e := h.open(h.config(t.TempDir()))
+		defer e.Close()
+		s, err := h.Snapshot(ctx, "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Taken = e.c.Now()
+		looks := h.looks
+		if _, err := e.Begin(ctx, one(h), Options{Near: true, Base: s}); err != nil || h.looks != looks {
+			t.Errorf("%d looks before it was written and read back, want none: %v", h.looks-looks, err)
+		}
+	})
 	t.Run("dies between", func(t *testing.T) {
 		h := newFake(t, 2)
 		old := h.state()

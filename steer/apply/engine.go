@@ -44,18 +44,18 @@ func Open(ctx context.Context, c Config) (*Engine, error) {
 	if c.Uptime == nil {
 		c.Uptime = uptime
 	}
-	snap, err := c.Host.Snapshot(ctx, c.Near...)
+	host, err := c.Host.Identity(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("identify host: %w", err)
 	}
-	if snap.Host.BootID == "" {
+	if host.BootID == "" {
 		return nil, errors.New("identify host: it does not tell its boot ID, without which a journal cannot be trusted")
 	}
-	j, unlock, err := openJournal(c.Dir, snap.Host.BootID, c.Now, c.wrap)
+	j, unlock, err := openJournal(c.Dir, host.BootID, c.Now, c.wrap)
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{c: c, j: j, unlock: unlock, host: snap.Host}, nil
+	return &Engine{c: c, j: j, unlock: unlock, host: host}, nil
 }
 
 // uptime is the time since boot, suspend included.
@@ -94,6 +94,8 @@ type running struct {
 	o   Options
 	// first is the host before the first write, seen the last look around.
 	first, seen *knob.Snapshot
+	// unseen: the last step was written, and nobody has looked yet at what else changed with it.
+	unseen bool
 	// Before the first write: what the devices that may be rebuilt are connected to, and which queue each
 	// of their vectors serves.
 	around  *reach.State
@@ -177,7 +179,8 @@ func wrote(steps []Step) bool {
 // Begin makes a plan true and does not wait for a verdict: for a caller that measures all the time and
 // must act within milliseconds. Everything Apply checks before and between its writes is checked;
 // with Options.Near only the plan's own devices are looked at for that, which on hosts with many others is
-// most of the time. A Result whose State is Applying waits for Keep, which judges it, or
+// most of the time, and what else changed with the last write is not looked at before Beside, which is
+// to be called at once. A Result whose State is Applying waits for Keep, which judges it, or
 // Drop; until then no other transaction begins, and should the process die the next run undoes
 // it. Any other State is an end: nothing to do, or already undone.
 func (e *Engine) Begin(ctx context.Context, p *plan.Plan, o Options) (*Result, error) {
@@ -200,6 +203,23 @@ func (e *Engine) Begin(ctx context.Context, p *plan.Plan, o Options) (*Result, e
 	return res, nil
 }
 
+// Beside looks at what else changed with the last write of Begin with Options.Near, and puts that back. A State other
+// than Applying is an end: it could not, and all was undone. It is called once at most; Keep does it where nobody has.
+func (e *Engine) Beside(ctx context.Context) (*Result, error) {
+	r := e.open
+	if r == nil || r.t.State != Applying {
+		return nil, fmt.Errorf("look beside: %w: none was begun", ErrNoSuch)
+	}
+	if !r.unseen {
+		return r.res, nil
+	}
+	if why := e.beside(ctx, r, r.res.Steps[len(r.res.Steps)-1].Target.Device()); why != "" {
+		e.open = nil
+		return e.undo(r.t, r.res, why)
+	}
+	return r.res, nil
+}
+
 // Keep judges what Begin wrote by samples the caller took before it and after it (at least three on
 // each side, no younger than the last write plus the time the load needs to settle; nil keeps without a
 // verdict), and keeps it or, when it is worse, puts it back.
@@ -207,6 +227,9 @@ func (e *Engine) Keep(ctx context.Context, before, after []*collector.Sample) (*
 	r := e.open
 	if r == nil || r.t.State != Applying {
 		return nil, fmt.Errorf("keep: %w: none was begun", ErrNoSuch)
+	}
+	if res, err := e.Beside(ctx); e.open == nil {
+		return res, err
 	}
 	e.open = nil
 	return e.keep(ctx, r, before, after)
@@ -217,6 +240,9 @@ func (e *Engine) Drop(why string) (*Result, error) {
 	r := e.open
 	if r == nil || r.t.State != Applying {
 		return nil, fmt.Errorf("drop: %w: none was begun", ErrNoSuch)
+	}
+	if res, err := e.Beside(context.Background()); e.open == nil {
+		return res, err
 	}
 	e.open = nil
 	return e.undo(r.t, r.res, why)
@@ -266,9 +292,12 @@ func (e *Engine) ready(ctx context.Context, p *plan.Plan, o Options) (*Result, *
 	if err := allowed(p, o); err != nil {
 		return nil, nil, fmt.Errorf("apply: %w", err)
 	}
-	snap, err := e.look(ctx, p, o)
-	if err != nil {
-		return nil, nil, fmt.Errorf("apply: %w", err)
+	snap := e.recent(o)
+	if snap == nil {
+		var err error
+		if snap, err = e.look(ctx, p, o); err != nil {
+			return nil, nil, fmt.Errorf("apply: %w", err)
+		}
 	}
 	if err := e.check(p, snap); err != nil {
 		return nil, nil, fmt.Errorf("apply: %w", err)
@@ -329,6 +358,20 @@ func (e *Engine) begin(ctx context.Context, p *plan.Plan, res *Result, o Options
 		}
 	}
 	return r, nil
+}
+
+// freshFor is how old what a write is compared with may be: what others do meanwhile would count as done by the write.
+const freshFor = time.Second
+
+// recent is the caller's look at the plan's devices, nil where it is too old or of another host.
+func (e *Engine) recent(o Options) *knob.Snapshot {
+	if o.Base == nil || o.Base.Host != e.host {
+		return nil
+	}
+	if age := e.c.Now().Sub(o.Base.Taken); age < 0 || age > freshFor {
+		return nil
+	}
+	return o.Base
 }
 
 // look reads everything that is set, or with Near what is set on the plan's own devices.
@@ -543,21 +586,32 @@ func (e *Engine) step(ctx context.Context, r *running, i int) (next int, why str
 			return i, err.Error()
 		}
 	}
+	if r.o.Near && i == len(r.res.Steps) {
+		r.unseen = true
+		return i, ""
+	}
+	return i, e.beside(ctx, r, first.Target.Device())
+}
+
+// beside looks around after a step on a device and puts back what changed with it; or says why the transaction must be
+// undone.
+func (e *Engine) beside(ctx context.Context, r *running, device string) string {
+	r.unseen = false
 	now, err := e.look(ctx, r.t.Plan, r.o)
 	if err != nil {
-		return i, fmt.Sprintf("cannot see what else changed: %v", err)
+		return fmt.Sprintf("cannot see what else changed: %v", err)
 	}
 	n := len(r.t.putBacks)
-	if why := e.unasked(ctx, r.t, r.res, r.seen, now, first.Target.Device()); why != "" {
-		return i, why
+	if why := e.unasked(ctx, r.t, r.res, r.seen, now, device); why != "" {
+		return why
 	}
 	if len(r.t.putBacks) > n { // our own putting back is nobody's change
 		if now, err = e.look(ctx, r.t.Plan, r.o); err != nil {
-			return i, fmt.Sprintf("cannot see what else changed: %v", err)
+			return fmt.Sprintf("cannot see what else changed: %v", err)
 		}
 	}
 	r.seen = now
-	return i, ""
+	return ""
 }
 
 func (e *Engine) writeOne(ctx context.Context, t *Transaction, i int, s *Step) string {
@@ -1089,6 +1143,9 @@ func (e *Engine) Rollback(id string) (*Result, error) {
 	}
 	if err := e.sameNetns(t); err != nil {
 		return nil, fmt.Errorf("roll back: %w", err)
+	}
+	if e.open != nil && e.open.t == t {
+		return e.Drop("asked for")
 	}
 	return e.undo(t, t.result(), "asked for")
 }

@@ -63,6 +63,7 @@ type fakeHost struct {
 	refuse func(knob.Ref, knob.Value) error
 	// onWrite runs after each successful write: other effects, other owners.
 	onWrite func(knob.Ref)
+	looks   int // at everything
 }
 
 func newFake(t *testing.T, queues int) *fakeHost {
@@ -88,9 +89,15 @@ var (
 
 func rps(q int) knob.Ref { return knob.Ref{Knob: knob.RPSCPUs, Target: knob.On("eth0", "rx-%d", q)} }
 
+func (h *fakeHost) Identity(context.Context) (id knob.Identity, err error) {
+	err = h.fault.step("identity", func() error { id = h.snap.Host; return nil })
+	return id, err
+}
+
 func (h *fakeHost) Snapshot(ctx context.Context, devices ...string) (*knob.Snapshot, error) {
 	var out *knob.Snapshot
 	err := h.fault.step("snapshot", func() error {
+		h.looks++
 		s := h.snap
 		s.Devices = slices.Clone(h.snap.Devices)
 		for r, v := range h.settings {

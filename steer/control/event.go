@@ -47,19 +47,34 @@ type Look struct {
 
 // Done is what became of a Write, a Confirm or an Undo.
 type Done struct {
-	IfIndex int               `json:"ifindex"`
-	TX      string            `json:"tx,omitempty"`
-	Written bool              `json:"written"` // something was written and read back
-	Waits   bool              `json:"waits"`   // for Confirm or Undo
-	Undone  bool              `json:"undone"`
-	Moved   []knob.Ref        `json:"moved,omitempty"` // somebody else had set these in between
-	Wrote   []knob.Setting    `json:"wrote,omitempty"` // what is set now by us
-	Why     string            `json:"why,omitempty"`
-	Locked  bool              `json:"locked,omitempty"` // another rxsteer is at work
-	Error   string            `json:"error,omitempty"`
-	Took    time.Duration     `json:"took_ns,omitempty"`
-	Steps   diagnose.Evidence `json:"steps,omitempty"` // parts of Took, in ms
+	IfIndex int            `json:"ifindex"`
+	TX      string         `json:"tx,omitempty"`
+	Written bool           `json:"written"` // something was written and read back
+	Waits   bool           `json:"waits"`   // for Confirm or Undo
+	Undone  bool           `json:"undone"`
+	Moved   []knob.Ref     `json:"moved,omitempty"` // somebody else had set these in between
+	Wrote   []knob.Setting `json:"wrote,omitempty"` // what is set now by us
+	Why     string         `json:"why,omitempty"`
+	Locked  bool           `json:"locked,omitempty"` // another rxsteer is at work
+	Error   string         `json:"error,omitempty"`
+	Took    time.Duration  `json:"took_ns,omitempty"`
+	// Parts of Took, by their word: PartOpen, PartCheck, PartWrite.
+	Parts map[string]time.Duration `json:"parts_ns,omitempty"`
 }
+
+// Parts of a reaction, in order: until the skew was borne out, until the window was in, until the best table was found and the
+// write begun, until the journal was open, until all was checked, until the table was written and read back.
+const (
+	PartSuspect = "suspect"
+	PartWindow  = "window"
+	PartDecide  = "decide"
+	PartOpen    = "open"
+	PartCheck   = "check"
+	PartWrite   = "write"
+)
+
+// ReactionParts is all of them.
+var ReactionParts = []string{PartSuspect, PartWindow, PartDecide, PartOpen, PartCheck, PartWrite}
 
 // Verb is what the machine wants done.
 type Verb string

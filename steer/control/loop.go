@@ -281,7 +281,7 @@ func (m *Machine) Status() *Status {
 	}
 	for name, s := range m.stats {
 		c := *s
-		c.Decisions, c.Moves = maps.Clone(s.Decisions), maps.Clone(s.Moves)
+		c.Decisions, c.Moves, c.Parts = maps.Clone(s.Decisions), maps.Clone(s.Moves), maps.Clone(s.Parts)
 		st.Stats[name] = c
 	}
 	return st

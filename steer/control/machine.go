@@ -37,8 +37,8 @@ const (
 	// three ticks of suspicion and the write that is within half a second of a skew's onset.
 	TickEvery = 100 * time.Millisecond
 	watchFor  = 150 * time.Millisecond
-	// watchLong is for a second window, where the first saw a gain that its few packets do not bear out, and watchBurst the
-	// burst (see below) of one bucket's packets.
+	// watchLong is the most for a second window, at once after a first that saw a gain which its few packets do not bear out, and
+	// watchBurst the burst (see below) of one bucket's packets.
 	watchLong  = time.Second
 	watchBurst = 4
 	// suspicions is how many ticks in a row must show a skew, which is also what a change is judged by. The first may be
@@ -119,6 +119,8 @@ type device struct {
 	recent  []look // the last ticks, oldest first
 	suspect int
 	onset   time.Duration
+	borne   time.Duration // when enough ticks had shown it
+	asked   time.Duration // when the last write was asked for
 	// Nothing is looked for until then, unless the situation differs.
 	calm      situation
 	calmUntil time.Duration
@@ -135,7 +137,7 @@ type device struct {
 	held      *Window       // came before the tick that decides whether it is wanted
 	heldAt    time.Duration
 	blip      bool // the window under way is not wanted any more
-	longer    bool // the last window was too short to be sure
+	longer    bool // the window under way is a second one
 	// The change on its way.
 	tx        string
 	fast      bool
@@ -176,7 +178,8 @@ type Stats struct {
 	// Reaction is the sum and number of times from the onset of a skew to the table read back.
 	Reaction  time.Duration
 	Reactions uint64
-	Last      time.Duration // the last of them
+	Last      time.Duration            // the last of them
+	Parts     map[string]time.Duration // sums, by ReactionParts
 	Rollbacks uint64
 }
 
@@ -215,7 +218,7 @@ func (m *Machine) sorted() []*device {
 func (m *Machine) stat(name string) *Stats {
 	s := m.stats[name]
 	if s == nil {
-		s = &Stats{Decisions: map[string]uint64{}, Moves: map[knob.Kind]uint64{}}
+		s = &Stats{Decisions: map[string]uint64{}, Moves: map[knob.Kind]uint64{}, Parts: map[string]time.Duration{}}
 		m.stats[name] = s
 	}
 	return s
@@ -410,16 +413,16 @@ func (m *Machine) suspectSkew(d *device, l look) {
 	if !m.mayWriteSoon(d) || !m.affordable(d, hottest/l.interval.Seconds()) {
 		return
 	}
-	d.watched, d.blip = m.now, false
-	d.phase = Watching
-	a := Action{Verb: Watch, Device: d.name, IfIndex: d.ifindex, For: watchFor}
-	if d.longer {
-		a.For = watchLong
-	}
-	m.act(a)
+	d.phase, d.blip, d.longer = Watching, false, false
+	m.watch(d, watchFor)
 	if d.suspect >= suspicions {
 		m.suspected(d, l)
 	}
+}
+
+func (m *Machine) watch(d *device, long time.Duration) {
+	d.watched = m.now
+	m.act(Action{Verb: Watch, Device: d.name, IfIndex: d.ifindex, For: long})
 }
 
 // suspects counts a tick that shows a skew.
@@ -430,6 +433,7 @@ func (m *Machine) suspects(d *device, l look) {
 }
 
 func (m *Machine) suspected(d *device, l look) {
+	d.borne = m.now
 	cpu, hottest, mean, _ := l.skewed(&m.c.Limits)
 	m.decide(d, Suspected, "one CPU receives more than its share", fact("cpu", cpu), fact("hottest_per_mean", hottest/mean),
 		fact("packets_per_s", math.Round(hottest/l.interval.Seconds())), fact("busy_ratio", l.busy[cpu]), fact("ticks", d.suspect))
@@ -555,16 +559,23 @@ func (m *Machine) window(w *Window) {
 		noise = 3 * r.Before * math.Sqrt(watchBurst/float64(packets))
 	}
 	gain := r.Before - r.Hottest
-	d.longer = gain >= m.c.Limits.Gain && gain < noise && !d.longer
 	if gain < m.c.Limits.Gain || gain < noise || len(r.Moves) == 0 {
+		numbers = append(numbers, fact("noise_ratio", noise))
 		why := "no table is enough better"
-		if d.longer {
-			why = "too few packets came in the window to be sure of the gain: the next one is longer"
-		}
-		if len(r.Elephants) > 0 && !d.longer {
+		switch {
+		case gain >= m.c.Limits.Gain && gain < noise && !d.longer:
+			// Noise falls with the root of the packets.
+			long := min(max(time.Duration(float64(watchFor)*(noise/gain)*(noise/gain)), watchFor), watchLong)
+			m.decide(d, Settled, "too few packets came in the window to be sure of the gain: a longer one follows", append(numbers, fact("longer_ms", long.Milliseconds()))...)
+			d.longer = true
+			m.watch(d, long)
+			return
+		case len(r.Elephants) > 0:
 			why = "the load is in few flows: no table makes the hottest CPU much cooler"
+		case gain >= m.c.Limits.Gain && gain < noise:
+			why = "too few packets come to be sure of the gain"
 		}
-		m.decide(d, Settled, why, append(numbers, fact("noise_ratio", noise))...)
+		m.decide(d, Settled, why, numbers...)
 		m.calmDown(d)
 		return
 	}
@@ -677,7 +688,7 @@ func predict(w *Window, table []int, queues int) situation {
 }
 
 func (m *Machine) write(d *device, fast bool, changes []plan.Change) {
-	d.phase, d.fast, d.pending = Applying, fast, changes
+	d.phase, d.fast, d.pending, d.asked = Applying, fast, changes, m.now
 	d.writes = append(d.writes, m.now)
 	m.act(Action{Verb: Write, Device: d.name, IfIndex: d.ifindex, Changes: changes, Fast: fast})
 }
@@ -708,8 +719,8 @@ func (m *Machine) done(r *Done) {
 		d.tx, d.phase, d.wroteAt, d.after = r.TX, Judging, m.now, nil
 		reaction := m.now - d.onset
 		st.Reaction, st.Reactions, st.Last = st.Reaction+reaction, st.Reactions+1, reaction
-		m.decide(d, WroteDone, "the table was written and read back", append([]diagnose.Fact{fact("tx", r.TX), fact("since_onset_ms", reaction.Milliseconds()),
-			fact("write_ms", r.Took.Milliseconds())}, r.Steps...)...)
+		m.decide(d, WroteDone, "the table was written and read back", append([]diagnose.Fact{fact("tx", r.TX), fact("since_onset_ms", reaction.Milliseconds())},
+			m.parts(d, st, r)...)...)
 	case r.Undone:
 		st.Rollbacks++
 		if !d.fast {
@@ -732,6 +743,17 @@ func (m *Machine) done(r *Done) {
 		m.decide(d, Kept, cmp.Or(r.Why, "kept"), fact("tx", r.TX))
 		m.coolDown(d)
 	}
+}
+
+// parts adds up what a reaction was made of, and tells it in ms.
+func (m *Machine) parts(d *device, st *Stats, r *Done) (out []diagnose.Fact) {
+	took := map[string]time.Duration{PartSuspect: d.borne - d.onset, PartWindow: d.asked - d.borne, PartDecide: m.now - d.asked - r.Took}
+	maps.Copy(took, r.Parts)
+	for _, p := range ReactionParts {
+		st.Parts[p] += took[p]
+		out = append(out, fact(p+"_ms", took[p].Milliseconds()))
+	}
+	return out
 }
 
 func (d *device) seenNow(r knob.Ref, v knob.Value) {

@@ -32,7 +32,7 @@ func (m *Machine) Spreading(ctx context.Context, devices ...string) (*Snapshot, 
 }
 
 func (m *Machine) take(ctx context.Context, devices []string, settings []Setting, read func(device string) (Device, []Setting, error)) (*Snapshot, error) {
-	id, err := m.identity()
+	id, err := m.Identity(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("take snapshot: %w", err)
 	}
@@ -63,7 +63,8 @@ func (m *Machine) take(ctx context.Context, devices []string, settings []Setting
 	return s, nil
 }
 
-func (m *Machine) identity() (Identity, error) {
+// Identity tells which host this is, in which boot and network namespace.
+func (m *Machine) Identity(context.Context) (Identity, error) {
 	var id Identity
 	var err error
 	// Captured files may lack either.
