@@ -63,7 +63,7 @@ func Profile(ctx context.Context, cfg ProfileConfig, d time.Duration) (_ *profil
 		return nil, err
 	}
 	// While the BPF programs that it may have met are still loaded.
-	symbols, why := readSymbols(cfg.FS)
+	symbols, why := readSymbols(cfg.FS, addresses(counts.Samples))
 	prof := buildProfile(counts, symbols, profileFacts{
 		began: began, took: took, period: p.Period(), own: ownNetns(cfg.FS), rxQueue: cfg.RXQueue, noSymbols: why, kernel: kernelRelease(cfg.FS),
 	})
@@ -73,14 +73,34 @@ func Profile(ctx context.Context, cfg ProfileConfig, d time.Duration) (_ *profil
 	return prof, ctx.Err()
 }
 
+// addresses are those whose functions are named: where each frame of a stack is.
+func addresses(samples []bpf.ProfileSample) (all []uint64) {
+	for _, s := range samples {
+		for i, a := range s.Stack {
+			all = append(all, within(i, a))
+		}
+	}
+	return all
+}
+
+// within is an address in the function of a stack's frame i, 0 the innermost: a return address may be the first byte of
+// the next function.
+func within(i int, address uint64) uint64 {
+	if i > 0 {
+		return address - 1
+	}
+	return address
+}
+
 // readSymbols returns what it found, and why that is nothing.
-func readSymbols(fsys host.FS) (*procfs.Symbols, string) {
+func readSymbols(fsys host.FS, addresses []uint64) (*procfs.Symbols, string) {
 	const file = "/proc/kallsyms"
-	text, err := fsys.ReadFile(file)
+	r, err := host.Open(fsys, file)
 	if err != nil {
 		return &procfs.Symbols{}, err.Error()
 	}
-	s, err := procfs.ParseKallsyms(file, text)
+	defer r.Close()
+	s, err := procfs.ReadKallsyms(file, r, addresses)
 	if err != nil {
 		return &procfs.Symbols{}, err.Error()
 	}
@@ -218,10 +238,7 @@ type profileBuilder struct {
 func (b *profileBuilder) stack(addresses []uint64) []*profile.Location {
 	var out []*profile.Location
 	for i, a := range addresses {
-		if i > 0 {
-			a-- // a return address may be the first byte of the next function
-		}
-		l := b.location(a)
+		l := b.location(within(i, a))
 		out = append(out, l)
 		if len(l.Line) > 0 && slices.Contains(outermost, l.Line[0].Function.Name) {
 			break

@@ -53,10 +53,6 @@ func labelled(p *profile.Profile) []string {
 }
 
 func TestProfileIsBuiltOfCounts(t *testing.T) {
-	symbols, err := procfs.ParseKallsyms("kallsyms", []byte(kallsyms))
-	if err != nil {
-		t.Fatal(err)
-	}
 	stack := []uint64{0xffffffffc0200010, 0xffffffffc0100020, 0xffffffff81002040, 0xffffffff81001100, 0xffffffff81003000}
 	// The same functions met elsewhere, over something else: one sample.
 	again := []uint64{0xffffffffc0200044, 0xffffffffc0100020, 0xffffffff81002040, 0xffffffff81001100, 0xffffffff81003000, 0xffffffff81000000}
@@ -68,6 +64,10 @@ func TestProfileIsBuiltOfCounts(t *testing.T) {
 		{Count: 1, CPU: 0, Context: bpf.ProfileIdle, NAPI: 0xdd00, Stack: []uint64{0xffffffff81001001}},
 		{Count: 1, CPU: 0, Context: bpf.ProfileIdle, Tail: true, Stack: []uint64{0xffffffff81001001}},
 	}}
+	symbols, err := procfs.ReadKallsyms("kallsyms", strings.NewReader(kallsyms), addresses(counts.Samples))
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := buildProfile(counts, symbols, profileFacts{
 		took: time.Second, period: 10 * time.Millisecond, own: 7, kernel: "6.1",
 		rxQueue: func(netns uint64, ifindex int, id uint32) int {

@@ -326,15 +326,18 @@ func (e *env) serve(ctx context.Context, f *agentFlags) error {
 	return nil
 }
 
-// boundMemory has garbage collected before it makes the agent big: reading the kernel's types lets go of tens of MiB in
-// a moment. The bound is never near what lives, or collecting would take the CPU.
+// boundMemory has garbage collected before it makes the agent big: half as much again as what lives may be waiting, not
+// as much again, and reading the kernel's types, which lets go of tens of MiB in a moment, meets a bound. The bound is
+// never near what lives, or collecting would take the CPU. Who sets GOGC or GOMEMLIMIT decides instead.
 func boundMemory() {
-	if os.Getenv("GOMEMLIMIT") != "" {
-		return
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
 	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	debug.SetMemoryLimit(max(30<<20, 3*int64(m.HeapAlloc)/2))
+	if os.Getenv("GOMEMLIMIT") == "" {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		debug.SetMemoryLimit(max(24<<20, 3*int64(m.HeapAlloc)/2))
+	}
 }
 
 // notify tells systemd, where it listens.

@@ -13,7 +13,7 @@ import (
 	"github.com/rxsteer/rxsteer/steer/apply"
 )
 
-// profileFor is how long one profile of the agent's covers. Names of functions take 0.2 s to read: more often would cost more
+// profileFor is how long one profile of the agent covers. The kernel takes 0.2 s to list its functions: more often would cost more
 // than the samples.
 const profileFor = time.Minute
 

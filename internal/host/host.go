@@ -9,6 +9,7 @@
 package host
 
 import (
+	"bytes"
 	"io"
 	"io/fs"
 	"os"
@@ -27,6 +28,17 @@ type FS interface {
 	WriteFile(path string, data []byte) error
 	ReadDir(path string) ([]fs.DirEntry, error)
 	Readlink(path string) (string, error)
+}
+
+// Open is a file of a tree to be read bit by bit, for what is megabytes long; a tree that has no such reading hands over the whole.
+func Open(fsys FS, path string) (io.ReadCloser, error) {
+	if o, ok := fsys.(interface {
+		Open(string) (io.ReadCloser, error)
+	}); ok {
+		return o.Open(path)
+	}
+	text, err := fsys.ReadFile(path)
+	return io.NopCloser(bytes.NewReader(text)), err
 }
 
 // OS is the real file tree, optionally below another root ("/host" in a
@@ -52,6 +64,7 @@ func (o OS) Path(p string) string {
 }
 
 func (o OS) ReadFile(p string) ([]byte, error)       { return os.ReadFile(o.Path(p)) }
+func (o OS) Open(p string) (io.ReadCloser, error)    { return os.Open(o.Path(p)) }
 func (o OS) ReadDir(p string) ([]fs.DirEntry, error) { return os.ReadDir(o.Path(p)) }
 func (o OS) Readlink(p string) (string, error)       { return os.Readlink(o.Path(p)) }
 func (o OS) WriteFile(p string, data []byte) (err error) {
