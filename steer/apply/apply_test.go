@@ -1055,6 +1055,9 @@ func TestJudgeTellsOthersApart(t *testing.T) {
 			with(load{napi: 0.3, packets: 25000, dropped: 25000}, func(l *load) { l.hog = map[int]float64{0: 0.7} }), Scope{}, Worse, "delivered"},
 		{"kernel counters only, better", with(load{napi: 0.9, packets: 50000}, level0), with(load{napi: 0.4, packets: 50000}, level0), Scope{}, Better, "90 → 40 %"},
 		{"kernel counters only, storm starts", with(load{napi: 0.5, packets: 50000}, level0), with(load{napi: 0.5, packets: 50000}, both(level0, storm(3))), Scope{}, Same, "everything else"},
+		{"interrupts sooner, room left", load{napi: 0.07, packets: 2500}, load{napi: 0.20, packets: 2500}, Scope{Sooner: true}, Same, "7 → 20 %"},
+		{"interrupts sooner, little room left", load{napi: 0.40, packets: 2500}, load{napi: 0.55, packets: 2500}, Scope{Sooner: true}, Worse, "40 → 55 %"},
+		{"hotter for nothing", load{napi: 0.07, packets: 2500}, load{napi: 0.20, packets: 2500}, Scope{}, Worse, "7 → 20 %"},
 		{"only others have traffic", load{}, with(load{}, storm(3)), Scope{Before: on(1), After: on(1, 2)}, NotJudged, "0 packets/s of eth0 before, 0 after"},
 	}
 	for _, test := range tests {
@@ -1100,6 +1103,22 @@ func TestScope(t *testing.T) {
 		sc := scopeOf(test.p.Changes, before, test.after)
 		if got := fmt.Sprint(sc.Devices, " ", sc.Before, " ", sc.After); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+	wait := func(name string, from, to int) []plan.Change {
+		return []plan.Change{{Knob: knob.Coalesce, Target: "eth0", From: knob.Fields(map[string]any{name: from}), To: knob.Fields(map[string]any{name: to})}}
+	}
+	for _, test := range []struct {
+		changes []plan.Change
+		want    bool
+	}{
+		{wait("rx-usecs", 1000, 21), true},
+		{wait("rx-usecs", 21, 1000), false},
+		{wait("rx-frames", 64, 8), false},
+		{p.Changes, false},
+	} {
+		if got := scopeOf(test.changes, before, before).Sooner; got != test.want {
+			t.Errorf("%v: sooner %v, want %v", test.changes, got, test.want)
 		}
 	}
 }

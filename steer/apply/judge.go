@@ -2,6 +2,7 @@ package apply
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -58,6 +59,8 @@ const (
 	leastTimed     = 100  // packets or polls in a window, below which it has no p99
 	disorderPoints = 0.01 // of the TCP segments received
 	leastWindows   = 3
+	// sparePoints is what of a CPU may go to receive softirq where interrupts that come sooner were asked for.
+	sparePoints = 0.50
 	// moreBackground is how many CPUs' time others must have taken or freed to explain a difference of ours.
 	moreBackground = 0.1
 )
@@ -69,13 +72,37 @@ type Scope struct {
 	// Before and After are the CPUs to whose backlogs RPS (and RFS) may bring packets of the
 	// devices on either side; empty where it is off.
 	Before, After cpuset.Set
+	// Sooner: interrupts are to come sooner. They cost CPU time, which is the price and no harm while the CPU has room;
+	// what it buys, the wait for the interrupt, ends before a packet can be seen here.
+	Sooner bool
 }
 
 // scopeOf is what changes concern: their devices, or the host when they are only of that.
 func scopeOf(changes []plan.Change, before, after *knob.Snapshot) Scope {
-	sc := Scope{Devices: devicesOf(changes)}
+	sc := Scope{Devices: devicesOf(changes), Sooner: slices.ContainsFunc(changes, sooner)}
 	sc.Before, sc.After = rpsReach(before, sc.Devices), rpsReach(after, sc.Devices)
 	return sc
+}
+
+// sooner says of a change that it shortens a time a card waits before it interrupts.
+func sooner(c plan.Change) bool {
+	var from, to map[string]any
+	if c.Knob != knob.Coalesce && c.Knob != knob.QueueCoal || c.From.Decode(&from) != nil || c.To.Decode(&to) != nil {
+		return false
+	}
+	for name := range to {
+		was, before := from[name].(json.Number)
+		is, after := to[name].(json.Number)
+		if !strings.HasSuffix(name, "-usecs") || !before || !after {
+			continue
+		}
+		w, err := was.Int64()
+		n, err2 := is.Int64()
+		if err == nil && err2 == nil && n < w {
+			return true
+		}
+	}
+	return false
 }
 
 // devicesOf names the devices of changes, sorted.
@@ -175,7 +202,7 @@ func Judge(sc Scope, before, after []*collector.Sample) *Verdict {
 	wasLow, wasHigh := mean(series(was, account.coolest)), mean(series(was, account.mostly))
 	isLow, isHigh := mean(series(is, account.coolest)), mean(series(is, account.mostly))
 	cooler := hot.Significant && wasLow-isHigh >= hottestPoints
-	hotter := hot.Significant && isLow-wasHigh >= worsePoints
+	hotter := hot.Significant && isLow-wasHigh >= worsePoints && !(sc.Sooner && hot.After < sparePoints)
 	slower := latency.Significant && latency.After >= latencyTimes*latency.Before && latency.After-latency.Before >= latencyLeast
 	faster := latency.Significant && latency.Before >= latencyTimes*latency.After && latency.Before-latency.After >= latencyLeast
 	reordered := disorder.Significant && disorder.After-disorder.Before >= disorderPoints
