@@ -41,8 +41,9 @@ type Counters struct {
 	CPUs     []CPUStat
 }
 
-// batch is how many hash entries one bpf(2) call asks for at first.
-const batch = 1024
+// batch is how many hash entries one bpf(2) call asks for. Room for that many is kept: 1024 took 8 MiB of an agent that read
+// a dozen, and not a microsecond less at 4096.
+const batch = 256
 
 // Read reads all counters into c, reusing its slices. CPUs go on counting
 // meanwhile: each number is right at some moment within the call.
