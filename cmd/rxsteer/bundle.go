@@ -116,7 +116,7 @@ func (e *env) collect(ctx context.Context, b paste.Bundle, m *measureFlags, name
 		}
 	}
 	point(0)
-	windows, err := e.measure(ctx, h, m, "collecting")
+	windows, err := e.measure(ctx, h, m, "collecting", patience{began: time.Now()})
 	if err != nil {
 		return err
 	}

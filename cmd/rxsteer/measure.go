@@ -245,6 +245,7 @@ func (s *seen) judge(m *measureFlags, names []string) {
 }
 
 func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names []string) (*seen, error) {
+	wait := patience{began: time.Now()}
 	var s seen
 	var err error
 	if s.nics, err = h.inventory(ctx); err != nil {
@@ -257,21 +258,40 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 		return nil, err
 	}
 	h.named = nic.Under(s.nics, names)
-	if s.windows, err = e.measure(ctx, h, m, "measuring "+nameList(names)); err != nil {
+	// What is set is read beside the last window: somebody waits for the answer.
+	var settings chan error
+	read := func(nics []nic.NIC) (err error) {
+		if s.snapshot, err = h.machine.Snapshot(ctx); err != nil {
+			return fmt.Errorf("read settings: %w", err)
+		}
+		s.snapshot.Owners, err = h.owners(ctx, nics)
+		return err
+	}
+	wait.after = time.Since(wait.began) // the map is read once more
+	wait.last = func() {
+		settings = make(chan error, 1)
+		nics := slices.Clone(s.nics)
+		go func() { settings <- read(nics) }()
+	}
+	s.windows, err = e.measure(ctx, h, m, "measuring "+nameList(names), wait)
+	if settings != nil {
+		err = errors.Join(err, <-settings)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.sample = collector.Merge(s.windows...)
 	linkNAPIs(s.nics, s.sample)
-	// Settings are read after measuring, so that a device that went away meanwhile is not judged
-	// by what it was.
-	if s.nics, err = e.stillThere(ctx, h, names, s.nics, s.sample); err != nil {
+	now, renewed, err := e.stillThere(ctx, h, names, s.nics, s.sample)
+	if err != nil {
 		return nil, err
 	}
-	if s.snapshot, err = h.machine.Snapshot(ctx); err != nil {
-		return nil, fmt.Errorf("read settings: %w", err)
-	}
-	if s.snapshot.Owners, err = h.owners(ctx, s.nics); err != nil {
-		return nil, err
+	s.nics = now
+	if settings == nil || renewed {
+		// A device that went away and came back is not judged by what it was.
+		if err := read(s.nics); err != nil {
+			return nil, err
+		}
 	}
 	s.judge(m, names)
 	return &s, nil
@@ -279,22 +299,21 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 
 // stillThere refuses to judge a named device that vanished while it was measured. Of one that was
 // removed and came back it leaves out of the sample what it did before, and says so there. It returns
-// the interfaces to judge.
-func (e *env) stillThere(ctx context.Context, h *hostRooms, names []string, was []nic.NIC, s *collector.Sample) ([]nic.NIC, error) {
+// the interfaces to judge, and whether one of them is another than it was.
+func (e *env) stillThere(ctx context.Context, h *hostRooms, names []string, was []nic.NIC, s *collector.Sample) (_ []nic.NIC, renewed bool, err error) {
 	now, err := h.inventory(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	named := func(list []nic.NIC, name string) int {
 		return slices.IndexFunc(list, func(n nic.NIC) bool { return n.Name == name })
 	}
 	for _, name := range names {
 		if named(now, name) < 0 {
-			return nil, &failure{code: exitFailed, err: fmt.Errorf("%s went away while it was measured", name),
+			return nil, false, &failure{code: exitFailed, err: fmt.Errorf("%s went away while it was measured", name),
 				next: []string{"nothing was changed and nothing is left attached; rxsteer status shows what is there now"}}
 		}
 	}
-	renewed := false
 	for _, n := range was {
 		i := named(now, n.Name)
 		if i < 0 || now[i].IfIndex == n.IfIndex {
@@ -308,10 +327,10 @@ func (e *env) stillThere(ctx context.Context, h *hostRooms, names []string, was 
 			Why: fmt.Sprintf("it was removed and came back while it was measured (interface index %d, then %d): only what came after is judged", n.IfIndex, now[i].IfIndex)})
 	}
 	if !renewed {
-		return was, nil
+		return was, false, nil
 	}
 	linkNAPIs(now, s)
-	return now, nil
+	return now, true, nil
 }
 
 // makePlan plans from a look; typed is a plan that a person types.
@@ -321,10 +340,10 @@ func makePlan(s *seen, g plan.Goal, p plan.Policy, typed bool) *plan.Plan {
 	})
 }
 
-// measure takes samples of a window each until the duration is covered.
-func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what string) ([]*collector.Sample, error) {
+// measure takes samples of a window each until the duration is covered, or patience ends.
+func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what string, wait patience) ([]*collector.Sample, error) {
 	var samples []*collector.Sample
-	err := e.stream(ctx, h, m, m.window(), what, true, func(s *collector.Sample) error {
+	err := e.stream(ctx, h, m, m.window(), what, &wait, func(s *collector.Sample) error {
 		samples = append(samples, s)
 		return nil
 	})
@@ -334,22 +353,27 @@ func (e *env) measure(ctx context.Context, h *hostRooms, m *measureFlags, what s
 	return samples, nil
 }
 
-// mostSetup is how much longer than asked for a measurement takes for what comes before it; writing the answer takes the
-// rest of the 0.3 s that a person is made to wait.
-const mostSetup = 270 * time.Millisecond
-
-// windowsLeft is how many windows to measure when getting there took setup: all of the duration, or where that would take
-// mostSetup longer than asked for, as on a busy machine, those that fit, but half of all at least.
-func windowsLeft(duration, window, setup time.Duration) int {
-	all := int((duration + window - 1) / window)
-	return min(all, max(int((duration+mostSetup-setup)/window), (all+1)/2))
+// patience is of somebody who waits for an answer, nil nobody: a slow start or slow loading on the way to level 2 shortens what is measured.
+type patience struct {
+	began time.Time     // to wait
+	after time.Duration // what comes after measuring takes
+	last  func()        // called when the last window begins, nil nothing
 }
 
-// stream hands out samples of a window each until the duration is covered. Level 1 that is
-// refused is an error: a person who did not ask for less should not get less. If prompt, a slow start shortens it: somebody waits.
-func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window time.Duration, what string, prompt bool, each func(*collector.Sample) error) error {
+// mostLate is how much longer than asked for a person waits: 0.3 s, of which this process's own start, the end of measuring and
+// writing the answer take the rest.
+const mostLate = 220 * time.Millisecond
+
+// enough says that n windows do: they cover the duration, or half of it and another would end too late. passed is since began.
+func (w *patience) enough(n int, duration, window, passed time.Duration) bool {
+	all := int((duration + window - 1) / window)
+	return n >= all || w != nil && n >= (all+1)/2 && passed+window+w.after > duration+mostLate
+}
+
+// stream hands out samples of a window each until the duration is covered, or patience ends (nil: it does not). Level 1 that is
+// refused is an error: a person who did not ask for less should not get less.
+func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window time.Duration, what string, wait *patience, each func(*collector.Sample) error) error {
 	h.overhead = m.overhead
-	asked := time.Now()
 	s, err := e.startSampler(ctx, h, m.level, window)
 	if err != nil {
 		return err
@@ -359,20 +383,28 @@ func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window 
 	}
 	p := e.newProgress(what, m.duration)
 	defer p.end()
-	var setup time.Duration
-	if prompt {
-		setup = time.Since(asked)
+	var began time.Time
+	var last func()
+	if wait != nil {
+		began, last = wait.began, wait.last
 	}
-	for left := windowsLeft(m.duration, window, setup); left > 0; {
+	for n := 0; ; {
+		if last != nil && wait.enough(n+1, m.duration, window, time.Since(began)+window) {
+			last()
+			last = nil
+		}
 		select {
 		case sample := <-s.samples:
 			p.step(sample)
 			if err := each(sample); err != nil {
 				return errors.Join(err, s.end())
 			}
-			left--
+			if n++; !wait.enough(n, m.duration, window, time.Since(began)) {
+				continue
+			}
 		case <-p.tick():
 			p.draw()
+			continue
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("measure for %v: %w", m.duration, ctx.Err()), s.end())
 		case err := <-s.done:
@@ -382,6 +414,7 @@ func (e *env) stream(ctx context.Context, h *hostRooms, m *measureFlags, window 
 			}
 			return err
 		}
+		break
 	}
 	if missed := s.unsubscribe(); missed > 0 {
 		return errors.Join(fmt.Errorf("measure: %d samples came faster than they could be taken", missed), s.end())

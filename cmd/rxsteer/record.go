@@ -89,7 +89,7 @@ func (e *env) record(ctx context.Context, file string, m *measureFlags, interval
 		return err
 	}
 	samples := 0
-	err = e.stream(ctx, h, m, interval, "recording", false, func(s *collector.Sample) error {
+	err = e.stream(ctx, h, m, interval, "recording", nil, func(s *collector.Sample) error {
 		samples++
 		if err := w.Sample(s); err != nil {
 			return err
