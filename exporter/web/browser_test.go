@@ -680,6 +680,28 @@ func TestReportWithGapsOfAVirtualDevice(t *testing.T) {
 	}
 }
 
+// One sample is a point: its axis is of a second, not of the years that a chart without an extent takes.
+func TestReportOfOneSample(t *testing.T) {
+	r := recording(small(), "demo", 1)
+	file := filepath.Join(t.TempDir(), "report.html")
+	w, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Report(w, "v1", r, nil), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ctx := browser(t, 1280, 900, false)
+	var covers string
+	if err := chromedp.Run(ctx, chromedp.Navigate("file://"+file), until(`document.querySelectorAll("#trend canvas").length === 1`),
+		chromedp.AttributeValue("#trend", "aria-label", &covers, nil), shot("report-of-one-sample.png")); err != nil {
+		t.Fatal(err)
+	}
+	if want := "from " + r.Samples[0].End.Add(-time.Second).Local().Format("3:04:05"); !strings.Contains(covers, want) {
+		t.Errorf("%q, want it %s", covers, want)
+	}
+}
+
 func reportInABrowser(t *testing.T, file string) {
 	ctx := browser(t, 1280, 900, false)
 	said := console(ctx)

@@ -301,10 +301,10 @@ function trend() {
   const fs = S.frames; if (!fs.length) return;
   const data = [fs.map(f => f.t / 1e3), fs.map(f => f.pps), fs.map(f => 100 * Math.max(0, ...f.rx)), fs.map(f => Object.values(f.drops || {}).reduce((a, b) => a + b, 0))];
   chart("trend", 220, data, () => ({
-    scales: {y: {range: (_, __, most) => [0, Math.max(10, most * 1.1)]}, "%": {range: [0, 100]}},
+    scales: {x: moments, y: {range: (_, __, most) => [0, Math.max(10, most * 1.1)]}, "%": {range: [0, 100]}},
     axes: [axis(), {...axis(), label: "packets/s", values: (_, v) => v.map(num), size: 64}, {...axis(), scale: "%", side: 1, label: "hottest CPU %", grid: {show: false}}],
     padding: [18, null, null, null], // room for what the marks are called
-    series: [{}, {label: "packets/s", stroke: css("--accent"), width: 1.5, points: {show: false}}, {label: "hottest CPU %", scale: "%", stroke: css("--warn"), width: 1.5, points: {show: false}}, {label: "lost/s", stroke: css("--bad"), width: 1.5, points: {show: false}}],
+    series: [{}, {label: "packets/s", stroke: css("--accent"), width: 1.5, points: {show: u => u.data[0].length < 2}}, {label: "hottest CPU %", scale: "%", stroke: css("--warn"), width: 1.5, points: {show: u => u.data[0].length < 2}}, {label: "lost/s", stroke: css("--bad"), width: 1.5, points: {show: u => u.data[0].length < 2}}],
     hooks: {draw: [u => {
       for (const d of [...(S.state ? S.state.history : []), ...(S.since ? [{begun: S.since, state: "after", id: ""}] : [])]) {
         const x = d.begun / 1e3; if (x < u.scales.x.min || x > u.scales.x.max) continue;
@@ -321,9 +321,13 @@ function trend() {
       }
     }]},
   }));
+  const [min, max] = moments.range(null, data[0][0], data[0].at(-1));
+  $("trend").setAttribute("aria-label", `packets per second, hottest CPU and lost per second from ${clock(1e3 * min)} to ${clock(1e3 * max)}, with the changes made`);
 }
 
 const charts = new Map();
+// A second at least: what has one point only would get an axis of years.
+const moments = {time: true, range: (_, from, to) => [Math.min(from, to - 1), to]};
 const axis = () => ({stroke: css("--soft"), grid: {stroke: css("--line"), width: 1}, ticks: {stroke: css("--line"), width: 1}});
 function chart(id, height, data, options) {
   const box = $(id), width = Math.max(320, box.clientWidth), have = charts.get(id);
@@ -343,7 +347,7 @@ function heatmap(id, height, n, label, value, unit, tell) {
   const now = have && have.height === height ? have.now : {n, label, value, tell};
   chart(id, height, data, () => ({
     legend: {show: false},
-    scales: {x: {time: true}, y: {range: () => [0, now.n]}},
+    scales: {x: moments, y: {range: () => [0, now.n]}},
     axes: [axis(), {...axis(), size: 70, grid: {show: false}, splits: () => { const k = Math.max(1, Math.ceil(now.n / (height / 18))), out = []; for (let i = 0; i < now.n; i += k) out.push(i + .5); return out; }, values: (_, v) => v.map(x => `${unit} ${now.label(Math.floor(x))}`)}],
     series: [{}, {paths: () => null, points: {show: false}}],
     cursor: {points: {show: false}},
