@@ -362,6 +362,7 @@ func (r *persistRun) epoch() string {
 // apply makes the settings true and returns how many were not.
 func (r *persistRun) apply(ctx context.Context) (n int, err error) {
 	vectors := func(d string) (map[int]string, error) { return r.h.queueVectors(ctx, d) }
+	var moved error
 	for range persistTries {
 		now, err := r.h.machine.Snapshot(ctx)
 		if err != nil {
@@ -392,7 +393,16 @@ func (r *persistRun) apply(ctx context.Context) (n int, err error) {
 		} else if err == nil && res.State != apply.Planned {
 			err = fmt.Errorf("persist: it was %s: %s", res.State, res.Why)
 		}
-		if err = errors.Join(err, engine.Close()); err != nil {
+		err = errors.Join(err, engine.Close())
+		if errors.Is(err, apply.ErrIdentity) || errors.Is(err, apply.ErrStale) {
+			// The device changed between the look and the plan, and nothing was written: look again when that is over.
+			r.say(err)
+			if moved = err; !pause(ctx, persistCalm) {
+				return n, nil
+			}
+			continue
+		}
+		if moved = nil; err != nil {
 			return n, applyFailure(err)
 		}
 		n += len(p.Changes)
@@ -400,7 +410,7 @@ func (r *persistRun) apply(ctx context.Context) (n int, err error) {
 			fmt.Fprintf(r.e.stderr, "rxsteer: persist: %s: %s → %s: %s\n", s.Ref, shown(s.From), shown(s.To), s.Outcome)
 		}
 	}
-	return n, nil
+	return n, applyFailure(moved)
 }
 
 // confirm notes this boot as healthy when, after a while, what was connected still is and the settings
