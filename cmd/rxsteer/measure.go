@@ -124,7 +124,7 @@ func (m *measureFlags) check() error {
 // window is the length of the parts a measurement is cut into, so that what does not
 // persist can be told.
 func (m *measureFlags) window() time.Duration {
-	return max(min(m.duration/5, time.Second), 200*time.Millisecond)
+	return max(min(m.duration/10, time.Second), 200*time.Millisecond)
 }
 
 // seen is one look at the host: what it is, what is set, what was measured, what is wrong.
@@ -267,7 +267,7 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 		s.snapshot.Owners, err = h.owners(ctx, nics)
 		return err
 	}
-	wait.after = time.Since(wait.began) // the map is read once more
+	wait.after = 2 * time.Since(wait.began) // the map is read once more, and all is judged
 	wait.last = func() {
 		settings = make(chan error, 1)
 		nics := slices.Clone(s.nics)
@@ -362,7 +362,7 @@ type patience struct {
 
 // mostLate is how much longer than asked for a person waits: 0.3 s, of which this process's own start, the end of measuring and
 // writing the answer take the rest.
-const mostLate = 220 * time.Millisecond
+const mostLate = 270 * time.Millisecond
 
 // enough says that n windows do: they cover the duration, or half of it and another would end too late. passed is since began.
 func (w *patience) enough(n int, duration, window, passed time.Duration) bool {
