@@ -656,14 +656,7 @@ func TestReportWithGapsOfAVirtualDevice(t *testing.T) {
 	for _, s := range r.Samples[8:] {
 		s.Level, s.NAPIs, s.Flows, s.Stages = 0, nil, nil, nil
 	}
-	file := filepath.Join(t.TempDir(), "report.html")
-	w, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(Report(w, "v1", r, nil), w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	file := reportOf(t, r)
 	ctx := browser(t, 1280, 900, false)
 	said := console(ctx)
 	var queues, tiles string
@@ -683,14 +676,7 @@ func TestReportWithGapsOfAVirtualDevice(t *testing.T) {
 // One sample is a point: its axis is of a second, not of the years that a chart without an extent takes.
 func TestReportOfOneSample(t *testing.T) {
 	r := recording(small(), "demo", 1)
-	file := filepath.Join(t.TempDir(), "report.html")
-	w, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(Report(w, "v1", r, nil), w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	file := reportOf(t, r)
 	ctx := browser(t, 1280, 900, false)
 	var covers string
 	if err := chromedp.Run(ctx, chromedp.Navigate("file://"+file), until(`document.querySelectorAll("#trend canvas").length === 1`),
@@ -700,6 +686,20 @@ func TestReportOfOneSample(t *testing.T) {
 	if want := "from " + r.Samples[0].End.Add(-time.Second).Local().Format("3:04:05"); !strings.Contains(covers, want) {
 		t.Errorf("%q, want it %s", covers, want)
 	}
+}
+
+// reportOf writes a recording's report to a file.
+func reportOf(t *testing.T, r Recording) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.html")
+	w, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Report(w, "v1", r, nil), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func reportInABrowser(t *testing.T, file string) {
