@@ -260,18 +260,17 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	h.named = nic.Under(s.nics, names)
 	// What is set is read beside the last window: somebody waits for the answer.
 	var settings chan error
-	read := func(nics []nic.NIC) (err error) {
+	read := func() (err error) {
 		if s.snapshot, err = h.machine.Snapshot(ctx); err != nil {
 			return fmt.Errorf("read settings: %w", err)
 		}
-		s.snapshot.Owners, err = h.owners(ctx, nics)
+		s.snapshot.Owners, err = h.owners(ctx, s.nics)
 		return err
 	}
 	wait.after = 2 * time.Since(wait.began) // the map is read once more, and all is judged
 	wait.last = func() {
 		settings = make(chan error, 1)
-		nics := slices.Clone(s.nics)
-		go func() { settings <- read(nics) }()
+		go func() { settings <- read() }()
 	}
 	s.windows, err = e.measure(ctx, h, m, "measuring "+nameList(names), wait)
 	if settings != nil {
@@ -289,7 +288,7 @@ func (e *env) lookAt(ctx context.Context, h *hostRooms, m *measureFlags, names [
 	s.nics = now
 	if settings == nil || renewed {
 		// A device that went away and came back is not judged by what it was.
-		if err := read(s.nics); err != nil {
+		if err := read(); err != nil {
 			return nil, err
 		}
 	}

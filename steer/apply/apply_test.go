@@ -1340,6 +1340,18 @@ func TestBeginAndKeep(t *testing.T) {
 			t.Errorf("once more: %v", err)
 		}
 	})
+	seen := func(t *testing.T) (*fakeHost, *Engine, *knob.Snapshot) { // a host, and a look of a moment ago
+		t.Helper()
+		h := newFake(t, 2)
+		e := h.open(h.config(t.TempDir()))
+		t.Cleanup(func() { e.Close() })
+		s, err := h.Snapshot(ctx, "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Taken = e.c.Now()
+		return h, e, s
+	}
 	// Somebody who changed something since a look that is too old, or of another boot, is left alone.
 	for name, base := range map[string]func(*knob.Snapshot){
 		"old":           func(s *knob.Snapshot) { s.Taken = s.Taken.Add(-2 * freshFor) },
@@ -1347,14 +1359,7 @@ func TestBeginAndKeep(t *testing.T) {
 		"another boot":  func(s *knob.Snapshot) { s.Host.BootID = "1-boot" },
 	} {
 		t.Run("a look that is "+name, func(t *testing.T) {
-			h := newFake(t, 2)
-			e := h.open(h.config(t.TempDir()))
-			defer e.Close()
-			s, err := h.Snapshot(ctx, "eth0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.Taken = e.c.Now()
+			h, e, s := seen(t)
 			base(s)
 			theirs := knob.Fields(map[string]any{"lro": true, "gro": false})
 			h.settings[features] = theirs
@@ -1368,14 +1373,7 @@ func TestBeginAndKeep(t *testing.T) {
 		})
 	}
 	t.Run("a look of a moment ago is the one look before", func(t *testing.T) {
-		h := newFake(t, 2)
-		e := h.open(h.config(t.TempDir()))
-		defer e.Close()
-		s, err := h.Snapshot(ctx, "eth0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Taken = e.c.Now()
+		h, e, s := seen(t)
 		looks := h.looks
 		if _, err := e.Begin(ctx, one(h), Options{Near: true, Base: s}); err != nil || h.looks != looks {
 			t.Errorf("%d looks before it was written and read back, want none: %v", h.looks-looks, err)

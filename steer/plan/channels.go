@@ -52,9 +52,9 @@ func (m *maker) fewerQueues(f diagnose.Finding) bool {
 			continue
 		}
 		cpus, where := m.placeable(n.Name)
-		limit := m.in.Policy.clamp(knob.Channels, "combined", int64(cpus.Len()))
-		kind, was, now, _ := m.channels(n.Name, func(now, _ int64) bool { return now > limit })
-		if was == nil || limit < 1 {
+		kind, was, now, _ := m.channels(n.Name, func(now, _ int64) bool { return now > int64(cpus.Len()) })
+		limit := m.in.Policy.clamp(knob.Channels, kind, int64(cpus.Len()))
+		if was == nil || limit < 1 || limit >= now {
 			continue
 		}
 		c := Change{Knob: knob.Channels, Target: knob.Target(n.Name), From: knob.Fields(was), To: knob.Fields(map[string]any{kind: limit}), Findings: []diagnose.ID{f.ID}, Risk: m.risk(n.Name, knob.Channels, Pause),
